@@ -4,17 +4,29 @@
 //! cargo run --release --example 07_pictures -- efficientnet-lite0 WEIGHTS.pth SUPPORT_DIR PICTURE…
 //! ```
 //!
-//! Without words it says so and ends, because weights and pictures are yours.
+//! Without words the program draws its own red and green pictures, and the weights of a network that knows nothing yet but
+//! tells colours apart.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
 
 use burn::backend::Flex;
+use burn::tensor::backend::Backend;
+use burn_store::{BurnToPyTorchAdapter, ModuleSnapshot, SafetensorsStore};
 use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
 use fewshot::data::Picture;
+use fewshot::models::EfficientNetLiteConfig;
+use image::{Rgb, RgbImage};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if words.is_empty() {
+        words = drawn(folder.path())?;
+    }
     let [name, weights, support, pictures @ ..] = words.as_slice() else {
-        println!("BACKBONE WEIGHTS SUPPORT_DIR PICTURE… are needed");
-        return Ok(());
+        return Err("BACKBONE WEIGHTS SUPPORT_DIR PICTURE… are needed, or nothing".into());
     };
     let device = Default::default();
     let backbone = PretrainedBackbone::<Flex>::load(name, weights, &device)?;
@@ -28,4 +40,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{path}: {} ({:.2})", prediction.class(), prediction.probability());
     }
     Ok(())
+}
+
+/// Draws weights, pictures of two classes and one to classify into a folder: the words that name them.
+fn drawn(folder: &Path) -> Result<Vec<String>, Box<dyn Error>> {
+    let [weights, support, photo] =
+        ["drawn.safetensors", "support", "photo.png"].map(|name| folder.join(name));
+    let device = Default::default();
+    Flex::seed(&device, 1);
+    let mut store = SafetensorsStore::from_file(&weights).with_to_adapter(BurnToPyTorchAdapter);
+    EfficientNetLiteConfig::new().init::<Flex>(&device).save_into(&mut store)?;
+
+    for (class, [red, green, blue]) in [("red", [200, 20, 20]), ("green", [20, 200, 20])] {
+        let of_class = support.join(class);
+        fs::create_dir_all(&of_class)?;
+        for number in 0..3u8 {
+            let pixel = Rgb([red + number, green, blue + 3 * number]);
+            RgbImage::from_pixel(32, 32, pixel).save(of_class.join(format!("{number}.png")))?;
+        }
+    }
+    RgbImage::from_pixel(32, 32, Rgb([210, 20, 30])).save(&photo)?;
+    let paths = [weights, support, photo].map(|path| path.display().to_string());
+    Ok(["efficientnet-lite0".to_owned()].into_iter().chain(paths).collect())
 }

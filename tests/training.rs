@@ -7,6 +7,8 @@ mod patterns;
 mod reading;
 #[path = "training/reptile.rs"]
 mod reptile;
+#[path = "training/resuming.rs"]
+mod resuming;
 #[path = "training/scale.rs"]
 mod scale;
 
@@ -59,11 +61,20 @@ struct Setting {
 const WHOLE: Setting = Setting { steps: STEPS, stop_at: None, rate: 0.009_842_652_826_710_06 };
 
 fn run(folder: &Path, resume: bool, setting: &Setting) -> Result<Trained<Net<Flex>>, TrainError> {
+    run_of(learner(), folder, resume, setting)
+}
+
+fn run_of<L: MetaLearner<B>>(
+    learner: L,
+    folder: &Path,
+    resume: bool,
+    setting: &Setting,
+) -> Result<Trained<L::InnerModule>, TrainError> {
     let splits = glyphs();
     let interrupt = Arc::new(AtomicBool::new(false));
     let (flag, stop_at) = (interrupt.clone(), setting.stop_at);
     let schedule = StepLrSchedulerConfig::new(setting.rate, 5).with_gamma(0.5).init().unwrap();
-    let trainer = MetaTrainer::new(learner(), Adam::new().init());
+    let trainer = MetaTrainer::new(learner, Adam::new().init());
     let trainer = if resume { trainer.resume_from(folder) } else { trainer.run_folder(folder) };
     trainer
         .learning_rate(schedule)

@@ -9,6 +9,7 @@ use fewshot_kernels::{DepthwiseOptions, depthwise_conv2d, pointwise_conv2d};
 use crate::encoder::Encoder;
 use crate::nn::conv::{conv, convolve};
 use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
 /// Configuration of an [`EfficientNetLite`]: there is one, Lite0.
@@ -67,6 +68,11 @@ impl EfficientNetLiteConfig {
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
         FEATURES
+    }
+
+    /// How a picture becomes an image for the published weights.
+    pub fn preprocessing(&self) -> Preprocessing {
+        Preprocessing::efficientnet_lite()
     }
 
     /// Draws the parameters.

@@ -60,8 +60,20 @@ impl Preprocessing {
         Self { interpolation: Interpolation::Bicubic, mean, deviation, ..Self::torchvision() }
     }
 
-    /// 92 to 84 by bilinear interpolation with ImageNet's mean and deviation: ResNet-12 on miniImageNet.
+    /// 92 to 84 by bilinear interpolation with ImageNet's mean and deviation: ResNet-12 and WRN-28-10 on miniImageNet.
     pub fn mini_imagenet() -> Self {
         Self { resize: 92, crop: 84, ..Self::torchvision() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VitConfig;
+
+    #[test]
+    fn each_family_of_vision_transformers_has_pictures_of_its_own() {
+        assert_eq!(VitConfig::dinov2_b14().preprocessing(), Preprocessing::dinov2());
+        assert_eq!(VitConfig::clip_b32().preprocessing(), Preprocessing::clip());
     }
 }

@@ -9,6 +9,7 @@ use burn::tensor::module::max_pool2d;
 use crate::encoder::Encoder;
 use crate::nn::conv::{conv, convolve};
 use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
 /// Configuration of a [`ResNet`].
@@ -73,6 +74,11 @@ impl ResNetConfig {
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
         512 * if self.bottleneck { EXPANSION } else { 1 }
+    }
+
+    /// How a picture becomes an image for torchvision's weights.
+    pub fn preprocessing(&self) -> Preprocessing {
+        Preprocessing::torchvision()
     }
 
     /// Draws the parameters.

@@ -10,6 +10,7 @@ use crate::nn::{
     BatchNorm, BatchNormConfig, BnStatistics, drawn, drop_block, global_avg_pool, leaky_relu,
     max_pool,
 };
+use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
 /// Configuration of a [`ResNet12`].
@@ -69,6 +70,11 @@ impl ResNet12Config {
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
         self.widths[3]
+    }
+
+    /// How a picture becomes an image for FEAT's and LibFewShot's weights.
+    pub fn preprocessing(&self) -> Preprocessing {
+        Preprocessing::mini_imagenet()
     }
 
     /// Draws the parameters.

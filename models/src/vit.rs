@@ -9,6 +9,7 @@ use fewshot_kernels::{Activation, LinearEpilogue, attention, fused_linear, produ
 
 use crate::encoder::Encoder;
 use crate::nn::{BnStatistics, LayerNorm, Linear, LinearConfig, drawn};
+use crate::preprocessing::Preprocessing;
 
 /// What distinguishes families of vision transformers beside their sizes.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +119,14 @@ impl VitConfig {
         match self.family {
             VitFamily::DinoV2 => self.width,
             VitFamily::Clip => self.projection,
+        }
+    }
+
+    /// How a picture becomes an image for the family's weights.
+    pub fn preprocessing(&self) -> Preprocessing {
+        match self.family {
+            VitFamily::DinoV2 => Preprocessing::dinov2(),
+            VitFamily::Clip => Preprocessing::clip(),
         }
     }
 

@@ -8,6 +8,7 @@ use burn::tensor::backend::Backend;
 use crate::encoder::Encoder;
 use crate::nn::conv::{conv, convolve};
 use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
 /// Configuration of a [`WideResNet`]; 28 layers and ten times the width by default.
@@ -60,6 +61,11 @@ impl WideResNetConfig {
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
         64 * self.width
+    }
+
+    /// How a picture becomes an image for S2M2's weights.
+    pub fn preprocessing(&self) -> Preprocessing {
+        Preprocessing::mini_imagenet()
     }
 
     /// Draws the parameters.

@@ -1,6 +1,8 @@
 //! Pretrained networks: published names, and the features that PyTorch computes.
 #![recursion_limit = "256"]
 
+#[path = "backbones/gradients.rs"]
+mod gradients;
 #[path = "backbones/named_otherwise.rs"]
 mod named_otherwise;
 
@@ -13,7 +15,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use burn_store::ModuleSnapshot;
 use fewshot_models::{
-    BnStatistics, EfficientNetLiteConfig, Encoder, Pretrained, ResNet12Config, ResNetConfig, Vit,
+    BnStatistics, EfficientNetLiteConfig, Encoder, Pretrained, ResNet12Config, ResNetConfig,
     VitConfig, WeightsError, WideResNetConfig,
 };
 use safetensors::tensor::{Dtype, TensorView};
@@ -25,6 +27,8 @@ struct Golden {
     networks: HashMap<String, Network>,
     #[serde(rename = "dinov2-b14")]
     dinov2_b14: Vec<(String, Vec<usize>)>,
+    interpolated: HashMap<String, Network>,
+    gradients: Gradients,
     #[serde(rename = "published efficientnet-lite0")]
     published: Network,
 }
@@ -35,6 +39,13 @@ struct Network {
     parameters: Vec<(String, Vec<usize>)>,
     size: [usize; 2],
     features: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Gradients {
+    size: [usize; 2],
+    running: HashMap<String, Vec<f32>>,
+    batch: HashMap<String, Vec<f32>>,
 }
 
 fn golden() -> Golden {
@@ -92,12 +103,12 @@ fn file(folder: &TempDir, prefix: &str, parameters: &[(String, Vec<usize>)]) -> 
 type Tensors = Vec<(String, Vec<usize>, Vec<f32>)>;
 
 fn file_of(folder: &TempDir, tensors: &Tensors) -> PathBuf {
-    let bytes = |(_, _, values): &(String, Vec<usize>, Vec<f32>)| -> Vec<u8> {
-        values.iter().copied().flat_map(f32::to_le_bytes).collect()
-    };
-    let bytes: Vec<_> = tensors.iter().map(bytes).collect();
-    let views = tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| {
-        (name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
+    let data: Vec<_> = tensors
+        .iter()
+        .map(|(_, shape, values)| TensorData::new(values.clone(), shape.clone()))
+        .collect();
+    let views = tensors.iter().zip(&data).map(|((name, shape, _), data)| {
+        (name.clone(), TensorView::new(Dtype::F32, shape.clone(), data.as_bytes()).unwrap())
     });
     let path = folder.path().join("weights.safetensors");
     safetensors::serialize_to_file(views, None, &path).unwrap();
@@ -105,11 +116,17 @@ fn file_of(folder: &TempDir, tensors: &Tensors) -> PathBuf {
 }
 
 fn assert_close(name: &str, found: Tensor<Flex, 2>, wanted: &[f32]) {
-    let found: Vec<f32> = found.into_data().into_vec().unwrap();
+    assert_within(1e-4, name, &found.into_data().into_vec::<f32>().unwrap(), wanted);
+}
+
+/// Equal up to a share of the largest value.
+fn assert_within(share: f32, name: &str, found: &[f32], wanted: &[f32]) {
     assert_eq!(found.len(), wanted.len(), "{name}");
     let largest = wanted.iter().fold(0f32, |largest, x| largest.max(x.abs()));
-    let furthest = found.iter().zip(wanted).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
-    assert!(furthest <= 1e-4 * largest, "{name}: off by {furthest} of {largest}");
+    for (index, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let off = (found - wanted).abs();
+        assert!(off <= share * largest, "{name}[{index}] is {found}, not {wanted} of {largest}");
+    }
 }
 
 /// Loads the parameters under their published names and compares the features.
@@ -164,18 +181,36 @@ fn clip_has_open_clips_features() {
     check("clip-b32", config.features(), config.init(&Default::default()));
 }
 
+/// Features of images of another size than that of training: `dinov2_elsewhere` of golden/backbones.py.
+fn check_interpolated(name: &str, config: VitConfig, parameters: &[(String, Vec<usize>)]) {
+    let Network { size, features: wanted, .. } = &golden().interpolated[name];
+    let tensors = parameters.iter().map(|(name, shape)| {
+        let drawn = match name.as_str() {
+            "pos_embed" => values(name, shape.iter().product()).collect(),
+            _ => drawn(name, shape),
+        };
+        (name.clone(), shape.clone(), drawn)
+    });
+    let folder = TempDir::new().unwrap();
+    let network = config.init::<Flex>(&Default::default());
+    // All that the network has must be there for it to load, and there is nothing else.
+    assert_eq!(network.collect(None, None, false).len(), parameters.len(), "{name}");
+    let network = network.load_weights(&file_of(&folder, &tensors.collect())).unwrap();
+    let found = network.encode(images(*size), BnStatistics::Running);
+    assert_close(name, found.reshape([-1, 16]).narrow(1, 0, 1), wanted);
+}
+
 #[test]
-fn dinov2_b14_has_the_published_parameters() {
-    let network: Vit<Flex> = VitConfig::dinov2_b14().init(&Default::default());
-    let own: HashMap<_, _> = network
-        .collect(None, None, false)
-        .into_iter()
-        .map(|of| (of.full_path(), of.shape))
-        .collect();
-    let published = golden().dinov2_b14;
-    assert_eq!(own.len(), published.len());
-    let count: usize = published.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
-    assert_eq!(count, own.values().map(|shape| shape.num_elements()).sum::<usize>());
+fn dinov2_has_pytorchs_features_where_positions_are_interpolated() {
+    let mut parameters = golden().networks.remove("dinov2-s14").unwrap().parameters;
+    let positions = parameters.iter_mut().find(|(name, _)| name == "pos_embed").unwrap();
+    positions.1 = vec![1, 1 + 37 * 37, 384];
+    check_interpolated("dinov2-s14", VitConfig::dinov2_s14(), &parameters);
+}
+
+#[test]
+fn dinov2_b14_has_the_published_parameters_and_pytorchs_features() {
+    check_interpolated("dinov2-b14", VitConfig::dinov2_b14(), &golden().dinov2_b14);
 }
 
 /// The published weights are not in the repository; where they are is asked by an environment variable.

@@ -273,29 +273,33 @@ impl<B: Backend> Network<B> {
     fn load(name: &str, file: &Path, device: &B::Device) -> Result<(Self, Preprocessing)> {
         let resnet = |config: ResNetConfig| -> Result<_, WeightsError> {
             let network = config.init(device).load_weights(file)?;
-            Ok((Self::ResNet(network), Preprocessing::torchvision()))
+            Ok((Self::ResNet(network), config.preprocessing()))
         };
-        let vit = |config: VitConfig, preprocessing| -> Result<_, WeightsError> {
-            Ok((Self::Vit(config.init(device).load_weights(file)?), preprocessing))
+        let vit = |config: VitConfig| -> Result<_, WeightsError> {
+            let network = config.init(device).load_weights(file)?;
+            Ok((Self::Vit(network), config.preprocessing()))
         };
         Ok(match name {
-            "dinov2-s" => vit(VitConfig::dinov2_s14(), Preprocessing::dinov2())?,
-            "dinov2-b" => vit(VitConfig::dinov2_b14(), Preprocessing::dinov2())?,
-            "clip-b32" => vit(VitConfig::clip_b32(), Preprocessing::clip())?,
+            "dinov2-s" => vit(VitConfig::dinov2_s14())?,
+            "dinov2-b" => vit(VitConfig::dinov2_b14())?,
+            "clip-b32" => vit(VitConfig::clip_b32())?,
             "efficientnet-lite0" => {
-                let network = EfficientNetLiteConfig::new().init(device).load_weights(file)?;
-                (Self::EfficientNetLite(network), Preprocessing::efficientnet_lite())
+                let config = EfficientNetLiteConfig::new();
+                let network = config.init(device).load_weights(file)?;
+                (Self::EfficientNetLite(network), config.preprocessing())
             }
             "resnet18" => resnet(ResNetConfig::resnet18())?,
             "resnet34" => resnet(ResNetConfig::resnet34())?,
             "resnet50" => resnet(ResNetConfig::resnet50())?,
             "resnet12" => {
-                let network = ResNet12Config::new().init(device).load_weights(file)?;
-                (Self::ResNet12(Box::new(network)), Preprocessing::mini_imagenet())
+                let config = ResNet12Config::new();
+                let network = config.init(device).load_weights(file)?;
+                (Self::ResNet12(Box::new(network)), config.preprocessing())
             }
             "wrn-28-10" => {
-                let network = WideResNetConfig::new().init(device).load_weights(file)?;
-                (Self::WideResNet(network), Preprocessing::mini_imagenet())
+                let config = WideResNetConfig::new();
+                let network = config.init(device).load_weights(file)?;
+                (Self::WideResNet(network), config.preprocessing())
             }
             _ => return Err(unknown(name)),
         })

@@ -9,8 +9,8 @@ use super::support;
 use crate::data::Features;
 use crate::learners::heads::{AnyHead, Head};
 
-/// Models that are learned to leave examples out; where there are more examples, several are left out at once.
-const MODELS: usize = 128;
+/// Parts that examples are left out in, at most; where there are more examples, several are left out at once.
+const FOLDS: usize = 128;
 
 /// How examples were classified by models that were learned from others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub struct LeftOut {
     /// How many examples of the class of a row were taken for that of a column; `[classes][classes]`. Classes with one
     /// example are columns only.
     pub confusion: Vec<Vec<usize>>,
+    /// Parts that the examples were divided into, each of which was left out at once: as many as examples where each was left
+    /// out alone. `None` of models whose file does not note it.
+    pub folds: Option<usize>,
 }
 
 impl LeftOut {
@@ -60,10 +63,10 @@ pub(super) fn left_out<B: Backend>(
     let classes = examples.classes();
     let mut confusion = vec![vec![0; classes]; classes];
     let (mut all, mut labels) = (Vec::new(), Vec::new());
-    let models = rows.len().min(MODELS);
-    for model in 0..models {
+    let folds = rows.len().min(FOLDS);
+    for fold in 0..folds {
         // Neighbours are of one class, so that those left out at once are of many.
-        let out: Vec<_> = rows.iter().skip(model).step_by(models).copied().collect();
+        let out: Vec<_> = rows.iter().skip(fold).step_by(folds).copied().collect();
         let kept: Vec<_> =
             (0..examples.rows()).filter(|row| out.iter().all(|(out, _)| out != row)).collect();
         let fitted = head.fit(support(examples, &kept, device));
@@ -89,7 +92,7 @@ pub(super) fn left_out<B: Backend>(
     let (near, far): (Vec<_>, Vec<_>) = rows.iter().map(similar).unzip();
     let temperature = calibration::temperature(&all, &labels);
     let known = calibration::known(&near, &far);
-    (Some(LeftOut { confusion }), Calibration { temperature, known })
+    (Some(LeftOut { confusion, folds: Some(folds) }), Calibration { temperature, known })
 }
 
 /// The sum of the rows of each class: their mean up to its length.

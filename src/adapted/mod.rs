@@ -4,6 +4,7 @@
 //! an [`AdaptedModel`] is both, with the embeddings kept, so that classes can be added and taken away.
 
 mod backbone;
+mod begun;
 mod calibration;
 mod changes;
 mod error;
@@ -13,6 +14,7 @@ mod published;
 mod trained;
 
 pub use backbone::{BackboneId, PretrainedBackbone};
+pub use begun::BegunModel;
 pub use calibration::Calibration;
 pub use changes::{THUMBNAIL_SIDE, Thumbnail};
 pub use error::AdaptedModelError;
@@ -152,22 +154,9 @@ impl<B: Backend> AdaptedModel<B> {
         device: &B::Device,
     ) -> Result<Self> {
         let path = path.as_ref();
-        let Content { noted, examples, parameters, thumbnails } = Content::read(path)?;
-        let backbone = match (noted.backbone, parameters) {
-            (BackboneOrigin::Published(id), _) => PretrainedBackbone::find(&id, weights, device)?,
-            (BackboneOrigin::Trained(_), _) if weights.is_some() => {
-                return Err(AdaptedModelError::OwnWeights { path: path.to_owned() });
-            }
-            (BackboneOrigin::Trained(network), parameters) => {
-                let reason = |reason| format!("is no adapted model: {reason}");
-                let no_model =
-                    |why| AdaptedModelError::NoModel { path: path.into(), reason: reason(why) };
-                network.conv4.precision.check::<B>(device)?;
-                let parameters = parameters.ok_or("it lacks the weights of its network".to_owned());
-                let encoder = parameters.and_then(|of| network.restored(&of, device));
-                PretrainedBackbone::trained(encoder.map_err(no_model)?, network, device)
-            }
-        };
+        let content = Content::read(path)?;
+        let backbone = content.backbone::<B>(path, weights, device)?;
+        let Content { noted, examples, thumbnails, .. } = content;
         let head = head::<B>(&noted.method, &examples, device)?;
         let state = (noted.method.as_str(), noted.calibration, noted.left_out);
         Ok(Self::of(backbone, head, state, examples).with_thumbnails(thumbnails))

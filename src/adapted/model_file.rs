@@ -6,11 +6,15 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use burn::tensor::backend::Backend;
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 
 use super::trained::Parameters;
-use super::{AdaptedModelError, BackboneOrigin, Calibration, LeftOut, Result, Thumbnail, classes};
+use super::{
+    AdaptedModelError, BackboneOrigin, Calibration, LeftOut, PretrainedBackbone, Result, Thumbnail,
+    classes,
+};
 use crate::data::{DataError, Features};
 use crate::files;
 
@@ -90,6 +94,31 @@ impl Content {
             files::replace(path, &features.to_safetensors()?)
         });
         written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
+    }
+
+    /// The network that was embedded with, with these weights if its own are not in the file.
+    pub(super) fn backbone<B: Backend>(
+        &self,
+        path: &Path,
+        weights: Option<&Path>,
+        device: &B::Device,
+    ) -> Result<PretrainedBackbone<B>> {
+        let network = match &self.noted.backbone {
+            BackboneOrigin::Published(id) => return PretrainedBackbone::find(id, weights, device),
+            BackboneOrigin::Trained(_) if weights.is_some() => {
+                return Err(AdaptedModelError::OwnWeights { path: path.to_owned() });
+            }
+            BackboneOrigin::Trained(network) => network,
+        };
+        network.conv4.precision.check::<B>(device)?;
+        let parameters = self.parameters.as_ref();
+        let parameters = parameters.ok_or("it lacks the weights of its network".to_owned());
+        let encoder = parameters.and_then(|of| network.restored::<B>(of, device));
+        let encoder = encoder.map_err(|why| {
+            let reason = format!("is no adapted model: {why}");
+            AdaptedModelError::NoModel { path: path.to_owned(), reason }
+        })?;
+        Ok(PretrainedBackbone::trained(encoder, network.clone(), device))
     }
 
     pub(super) fn read(path: &Path) -> Result<Self> {
@@ -189,7 +218,8 @@ mod tests {
         let noted = |more: &str| {
             let run = r#""shades":"kept","run":null"#;
             let conv4 = r#"{"image":[3,16,16],"channels":4,"blocks":4,"halve_every":1,"downsampling":"MaxPool","readout":"Flatten","context":0,"precision":"f32"}"#;
-            let calibration = r#""calibration":{"temperature":1.0,"known":null},"left_out":null"#;
+            // As files were before they noted the folds.
+            let calibration = r#""calibration":{"temperature":1.0,"known":null},"left_out":{"confusion":[[1,0],[0,1]]}"#;
             format!(
                 r#"{{"backbone":{{"conv4":{conv4},{run}}},"method":"simpleshot",{calibration},{more}}}"#
             )

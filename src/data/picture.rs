@@ -40,8 +40,9 @@ impl Picture {
             limits.max_image_width = Some(LONGEST);
             limits.max_image_height = Some(LONGEST);
             limits.max_alloc = Some(DECODED);
-            reader.limits(limits);
+            reader.limits(limits.clone());
             let mut decoder = reader.into_decoder()?;
+            limits.reserve(decoder.total_bytes())?;
             let orientation = decoder.orientation()?;
             let mut image = DynamicImage::from_decoder(decoder)?;
             image.apply_orientation(orientation);
@@ -217,6 +218,19 @@ mod tests {
         assert!(Picture::from_rgb(0, 2, Vec::new()).is_none());
         assert!(Picture::from_rgb(2, 2, vec![0; 13]).is_none());
         assert!(Picture::decode(b"nothing", "upload").unwrap_err().to_string().contains("upload"));
+    }
+
+    /// Of a bitmap, whose header tells all that a decoder needs to begin.
+    #[test]
+    fn more_than_can_be_decoded_is_refused_before_memory_is_asked_for() {
+        let bitmap = |side: u32| {
+            let numbers = [54u32, 0, 54, 40, side, side, 1 | 24 << 16, 0, 0, 0, 0, 0, 0];
+            let numbers = numbers.into_iter().flat_map(u32::to_le_bytes);
+            b"BM".iter().copied().chain(numbers).collect::<Vec<_>>()
+        };
+        let error = |side| Picture::decode(&bitmap(side), "bitmap").unwrap_err().to_string();
+        assert!(error(20_000).contains("Memory limit"), "{}", error(20_000));
+        assert!(!error(2).contains("limit"), "{}", error(2));
     }
 
     #[test]

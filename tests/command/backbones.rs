@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::pictures::{GREEN, RED, adapted, draw, text};
+#[cfg(feature = "serve")]
+use super::serve::Server;
 use super::{code, stderr};
 
 /// The command with a cache of its own, and perhaps a mirror.
@@ -205,7 +207,26 @@ fn weights_that_were_downloaded_are_found_by_name() {
     let adapt = ["adapt", "--backbone", "efficientnet-lite0", "--support", text(&support)];
     let said = stdout(&fewshot(root, None, &[&adapt[..], &["--out", text(&out)]].concat()));
     assert!(said.contains("2 classes from 4 pictures"), "{said}");
-    let picture = root.join("support/red/0.png");
-    let said = stdout(&fewshot(root, None, &["predict", text(&out), text(&picture)]));
-    assert!(said.contains("red"), "{said}");
+
+    // Three of each, the last of which is no example.
+    let photos = root.join("photos");
+    draw(&photos.join("red"), RED, 3);
+    draw(&photos.join("green"), GREEN, 3);
+    let predict = ["predict", text(&out), text(&photos), "--top", "2", "--json"];
+    let said = stdout(&fewshot(root, None, &predict));
+    let found: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(found.len(), 6);
+    #[cfg(feature = "serve")]
+    let server = Server::start(&[text(&out)]);
+    for line in &found {
+        let file = Path::new(line["file"].as_str().unwrap());
+        assert_eq!(line["class"], text(Path::new(file.parent().unwrap().file_name().unwrap())));
+        #[cfg(feature = "serve")]
+        {
+            let answer = server.post("/v1/predict?top=2", &fs::read(file).unwrap()).1;
+            for key in ["class", "known", "classes"] {
+                assert_eq!(answer[key], line[key], "{key} of {}", file.display());
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@ fn the_examples_run() {
         ("03_maml", "5-way 1-shot"),
         ("04_sinusoids", "after 10 steps"),
         ("05_plasticity", "squared cosine"),
-        ("07_pictures", "are needed"),
+        ("07_pictures", "photo.png: red (0."),
         ("08_features", "bd-cspn"),
         #[cfg(feature = "serve")]
         ("09_serve_in_your_own_axum", r#""class":"red""#),

@@ -37,6 +37,13 @@ pub fn draw(folder: &Path, colour: [u8; 3], count: u32) {
     }
 }
 
+/// A file whose header tells of more pixels than are taken.
+pub fn huge() -> Vec<u8> {
+    let mut file = Vec::new();
+    drop(png::Encoder::new(&mut file, 40_000, 40_000).write_header().unwrap());
+    file
+}
+
 pub const RED: [u8; 3] = [200, 20, 20];
 pub const GREEN: [u8; 3] = [20, 200, 20];
 pub const BLUE: [u8; 3] = [20, 20, 200];
@@ -65,7 +72,8 @@ pub fn adapted() -> (TempDir, PathBuf) {
         "--json",
     ]));
     assert_eq!(report["classes"], json!(["green", "red"]));
-    assert_eq!((&report["pictures"], &report["left_out"]), (&json!(7), &json!(7)));
+    assert_eq!((&report["pictures"], &report["shots"]), (&json!(7), &json!([4, 3])));
+    assert_eq!((&report["left_out"], &report["left_out_folds"]), (&json!(7), &json!(7)));
     assert_eq!(report["left_out_accuracy"], json!(100.0));
     (folder, out)
 }
@@ -189,6 +197,13 @@ fn what_is_near_no_class_is_rejected_where_asked() {
     let known = sure["known"].as_f64().unwrap();
     assert!(known > 0.5 && sure["class"] == "green", "{sure}");
     assert_eq!(predict("1.0")["class"], Value::Null);
+    let others = folder.path().join("others");
+    for (name, colour) in [("blue", BLUE), ("grey", [110; 3]), ("red", RED)] {
+        draw(&others.join(name), colour, 1);
+    }
+    let found = fewshot(&["predict", text(&model), text(&others), "--unknown", "0.5", "--json"]);
+    let classes: Vec<_> = lines(&found).iter().map(|line| line["class"].clone()).collect();
+    assert_eq!(json!(classes), json!([null, null, "red"]), "{:?}", lines(&found));
 
     // Of one picture a class nothing can be left out.
     let single = folder.path().join("single");
@@ -210,15 +225,15 @@ fn a_broken_picture_does_not_hide_the_others() {
     let (folder, model) = adapted();
     let photos = folder.path().join("photos");
     draw(&photos, RED, 2);
-    fs::write(photos.join("00.png"), b"not a picture").unwrap();
-    let found = fewshot(&["predict", text(&model), text(&photos), "--json"]);
-    assert_eq!(code(&found), Some(1));
-    assert_eq!(lines(&found).len(), 2);
-    let complaints = stderr(&found);
-    assert!(
-        complaints.contains("00.png") && complaints.contains("1 of 3 pictures"),
-        "{complaints}"
-    );
+    for (content, why) in [(b"not a picture".to_vec(), "format"), (huge(), "size exceeds limit")] {
+        fs::write(photos.join("00.png"), content).unwrap();
+        let found = fewshot(&["predict", text(&model), text(&photos), "--json"]);
+        assert_eq!(code(&found), Some(1));
+        assert_eq!(lines(&found).len(), 2);
+        let complaints = stderr(&found);
+        assert!(complaints.contains("00.png") && complaints.contains(why), "{complaints}");
+        assert!(complaints.contains("1 of 3 pictures"), "{complaints}");
+    }
 }
 
 #[test]
@@ -260,7 +275,8 @@ fn bad_input_is_one_clear_error() {
     assert!(status == 2 && text_of.contains("there are dinov2-s"), "{text_of}");
     let (status, text_of) =
         adapt(&backbone.replace("efficientnet-lite0:", "resnet18:"), &support, &[]);
-    assert!(status == 1 && text_of.contains("weights of another network"), "{text_of}");
+    let first = "weights of another network: there is no conv1.weight in it";
+    assert!(status == 1 && text_of.contains(first), "{text_of}");
     let (status, text_of) = adapt(&backbone, &support, &["--method", "leo"]);
     assert!(status == 2 && text_of.contains("simpleshot"), "{text_of}");
     let (status, text_of) = adapt(&backbone, &support.join("red"), &[]);
@@ -275,6 +291,9 @@ fn bad_input_is_one_clear_error() {
     fs::write(one.join("empty/broken.jpg"), b"nothing").unwrap();
     let (status, text_of) = adapt(&backbone, &one, &[]);
     assert!(status == 1 && text_of.contains("broken.jpg"), "{text_of}");
+    fs::write(one.join("empty/broken.jpg"), huge()).unwrap();
+    let (status, text_of) = adapt(&backbone, &one, &[]);
+    assert!(status == 1 && text_of.contains("Image size exceeds limit"), "{text_of}");
 
     let predict = |model: &Path| {
         let output = fewshot(&["predict", text(model), text(&support.join("red/0.png"))]);

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{code, fewshot, stderr};
 
@@ -25,10 +25,15 @@ options = "--shots 2 --episodes 20"
 band = 100.5
 "#;
 
+fn program(folder: &Path, words: &[&str]) -> Command {
+    let [runs, results] = ["runs", "results"].map(|name| folder.join(name));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+    command.arg("reproduce").arg("--runs").arg(runs).arg("--results").arg(results).args(words);
+    command
+}
+
 fn reproduce(folder: &Path, words: &[&str]) -> Output {
-    let [runs, results] = ["runs", "results"].map(|name| folder.join(name).display().to_string());
-    let program = ["reproduce", "--runs", &runs, "--results", &results];
-    fewshot(&[&program[..], words].concat())
+    program(folder, words).output().unwrap()
 }
 
 fn recipe(folder: &Path, text: &str) -> String {
@@ -77,6 +82,58 @@ fn every_seed_is_trained_and_tested_once_more_when_it_is_asked_again() {
     assert_eq!(again[4]["value"], found[2]["value"]);
 }
 
+/// Without images, which take longer to draw than this takes to train.
+#[cfg(unix)]
+const SINUSOIDS: &str = r#"
+learner = "MAML"
+paper = "Finn et al. 2017"
+data = "sinusoid"
+train = "--method maml --steps 200 --checkpoint-every 10 --eval-episodes 2"
+seeds = [1]
+
+[[test]]
+options = "--episodes 20"
+figure = "mse_after/1"
+"#;
+
+#[test]
+#[cfg(unix)]
+fn what_was_killed_goes_on_when_it_is_asked_again() {
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+
+    use super::resuming::wait_for_checkpoint;
+    use super::untimed;
+
+    let [whole, killed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [whole, killed] = [whole.path(), killed.path()];
+    let asked = |folder: &Path| program(folder, &[&recipe(folder, SINUSOIDS)]);
+    let run = |folder: &Path| folder.join("runs/mine-1");
+
+    // With the training that it started.
+    let child = asked(killed).process_group(0).stderr(Stdio::piped()).spawn().unwrap();
+    let kept = wait_for_checkpoint(&run(killed));
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success());
+    // When nobody is left to write to standard error.
+    assert_eq!(code(&child.wait_with_output().unwrap()), None);
+    assert!(kept < 200 && !killed.join("results").exists(), "it was over: step {kept}");
+
+    for folder in [killed, whole] {
+        let output = asked(folder).output().unwrap();
+        assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    }
+    assert_eq!(untimed(&run(killed)), untimed(&run(whole)));
+    let [resumed, expected] = [killed, whole].map(|folder| {
+        let mut found = outcomes(folder);
+        for key in ["train_seconds", "commit", "date"] {
+            found[0][key] = Value::Null;
+        }
+        found
+    });
+    assert_eq!(resumed, expected);
+}
+
 #[test]
 fn what_is_no_recipe_is_refused_before_anything_is_trained() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,6 +178,33 @@ fn the_programs_own_recipes_are_listed_and_their_results_tabled() {
         document.contains(table.trim()),
         "docs/learners.md has not what `fewshot reproduce --table` prints:\n{table}"
     );
+}
+
+#[test]
+fn a_table_has_the_mean_over_seeds_and_how_far_they_are_apart() {
+    let result = |seed: u64, value: f64, ci95: f64| {
+        let line = json!({
+            "recipe": "protonet-omniglot", "learner": "Prototypical network",
+            "options": "--ways 5 --shots 1", "figure": "accuracy", "value": value, "ci95": ci95,
+            "seed": seed, "protocol": {"data": "omniglot", "ways": 5, "shots": 1},
+            "selected_by": null, "steps": 2, "checkpoint_step": 2, "train_seconds": 600 * seed,
+            "train": "", "eval": "", "commit": "c0ffee", "version": "0.1.0", "machine": null,
+            "date": "2017-03-15",
+        });
+        format!("{line}\n")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let results = folder.path().join("results");
+    fs::create_dir(&results).unwrap();
+    // Of seed 1 the last one counts.
+    let lines =
+        [result(1, 50.0, 9.0), result(3, 98.5, 0.3), result(1, 99.5, 0.1), result(2, 99.0, 0.2)];
+    fs::write(results.join("protonet-omniglot.jsonl"), lines.concat()).unwrap();
+    let output = reproduce(folder.path(), &["--table"]);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let row = "| 99.00 ± 0.20, deviation 0.50 over 3 seeds | 1, 2, 3 | 20 | c0ffee |\n";
+    assert!(table.ends_with(row) && table.lines().count() == 3, "{table}");
 }
 
 #[test]

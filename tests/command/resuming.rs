@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use fewshot::train::{Checkpoint, RunFolder};
+
 use super::{SMALL, complaint, fewshot, image_folder, json, small, stderr, untimed};
 
 #[test]
@@ -14,7 +16,7 @@ fn a_killed_run_resumes_as_if_it_had_never_stopped() {
     let expected = json(&small(&whole, &[]));
     let killed = folder.path().join("killed");
     let mut child = start(&killed);
-    wait_for_metrics(&killed);
+    wait_for_checkpoint(&killed);
     child.kill().unwrap();
     child.wait().unwrap();
     let resumed = json(&small(&killed, &["--resume"]));
@@ -30,7 +32,7 @@ fn an_interrupted_run_is_saved_and_exits_with_130() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let mut child = start(&run);
-    wait_for_metrics(&run);
+    wait_for_checkpoint(&run);
     let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(status.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -44,15 +46,15 @@ fn start(run: &Path) -> std::process::Child {
     command.stderr(std::process::Stdio::null()).spawn().unwrap()
 }
 
-/// Until the run has flushed some steps, that is, made a checkpoint after its first.
+/// Waits until the run has a checkpoint of steps that it made; how many they are.
 #[cfg(unix)]
-fn wait_for_metrics(run: &Path) {
-    let written = || fs::metadata(run.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0);
+pub fn wait_for_checkpoint(run: &Path) -> u64 {
+    let last = RunFolder::last(run);
     for _ in 0..6000 {
-        if written() {
-            return;
+        match Checkpoint::read(&last).map_or(0, |last| last.progress().step) {
+            0 => std::thread::sleep(std::time::Duration::from_millis(10)),
+            step => return step,
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
     }
     panic!("no step was made within a minute");
 }

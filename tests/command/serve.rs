@@ -9,20 +9,21 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use burn::backend::Flex;
-use fewshot::adapted::AdaptedModel;
-use fewshot::data::Picture;
+use fewshot::adapted::{AdaptedModel, BegunModel, PretrainedBackbone, TrainedNetwork};
+use fewshot::data::{Features, Picture};
+use fewshot::models::Conv4Config;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
 use super::adapt_run::adapted_run;
-use super::pictures::{BLUE, GREEN, RED, adapted, draw, text};
+use super::pictures::{BLUE, GREEN, RED, adapted, draw, huge, text};
 use super::{code, fewshot, stderr};
 use browser::Browser;
 
 /// A server, which ends with the test.
-struct Server {
+pub struct Server {
     child: Child,
     url: String,
 }
@@ -35,7 +36,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(words: &[&str]) -> Self {
+    pub fn start(words: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
         command.arg("serve").args(words).args(["--port", "0"]).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -45,7 +46,7 @@ impl Server {
         Self { url: url.to_owned(), child }
     }
 
-    fn post(&self, path: &str, body: &[u8]) -> (u16, Value) {
+    pub fn post(&self, path: &str, body: &[u8]) -> (u16, Value) {
         answer(agent().post(format!("{}{path}", self.url)).send(body).unwrap())
     }
 
@@ -165,6 +166,49 @@ fn a_new_model_begins_without_a_class() {
 }
 
 #[test]
+fn a_single_class_outlives_the_server() {
+    let folder = TempDir::new().unwrap();
+    let (weights, file) =
+        (super::pictures::weights(folder.path()), folder.path().join("new.fewshot"));
+    let (picture, red) = photo(folder.path(), RED);
+    let backbone = format!("efficientnet-lite0:{}", text(&weights));
+    let server = Server::start(&[text(&file), "--backbone", &backbone]);
+    assert_eq!(server.post("/v1/classes/red/examples", &red).0, 201);
+    drop(server);
+    let alone = fewshot(&["predict", text(&file), text(&picture)]);
+    assert_eq!((code(&alone), stderr(&alone).lines().count()), (Some(1), 1), "{}", stderr(&alone));
+    assert!(stderr(&alone).contains("at least two to choose among"), "{}", stderr(&alone));
+
+    let server = Server::start(&[text(&file)]);
+    let (_, found) = server.get("/v1/model");
+    assert_eq!((classes(&found), &found["pictures"]), (vec![("red", 1)], &json!([0])));
+    // Of no class there is no file.
+    assert_eq!(server.delete("/v1/classes/red").0, 200);
+    assert!(!file.exists());
+    for (class, colour) in [("red", RED), ("green", GREEN)] {
+        let path = format!("/v1/classes/{class}/examples");
+        assert_eq!(server.post(&path, &photo(folder.path(), colour).1).0, 201);
+    }
+    assert_eq!(server.post("/v1/predict", &red).1["class"], "red");
+}
+
+#[test]
+fn no_more_examples_are_taken_than_there_is_room_for() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("full.fewshot");
+    let (device, config) = (Default::default(), Conv4Config::new([3, 16, 16]).with_channels(8));
+    let network = config.init::<Flex>(&device);
+    let backbone = PretrainedBackbone::trained(network, TrainedNetwork::new(config), &device);
+    let examples = Features::new(8, [("red".to_owned(), vec![1.0; 8 * 10_000])]).unwrap();
+    let (method, thumbnails) = ("simpleshot".to_owned(), vec![None; 10_000]);
+    BegunModel { backbone, method, examples, thumbnails }.write(&file).unwrap();
+    let server = Server::start(&[text(&file)]);
+    let (status, why) = server.post("/v1/classes/red/examples", &photo(folder.path(), RED).1);
+    let full = json!("there are 10000 examples, and no more are taken");
+    assert_eq!((status, &why["error"]), (409, &full));
+}
+
+#[test]
 fn small_pictures_of_examples_outlive_the_server() {
     let (folder, model) = adapted();
     let (_, blue) = photo(folder.path(), BLUE);
@@ -246,6 +290,8 @@ fn what_makes_no_sense_is_refused_in_words() {
     refused(server.post("/v1/predict", b""), 422, "to be a picture");
     refused(server.post("/v1/predict", b"GIF89a nothing"), 422, "the picture");
     refused(server.post("/v1/predict", &red[..red.len() / 2]), 422, "the picture");
+    refused(server.post("/v1/predict", &huge()), 422, "Image size exceeds limit");
+    refused(server.post("/v1/classes/red/examples", &huge()), 422, "Image size exceeds limit");
     refused(server.post("/v1/predict", &vec![0; (16 << 20) + 1]), 413, "limit");
     refused(server.post("/v1/predict?top=many", &red), 400, "top");
     refused(server.post("/v1/predict?top=0", &red), 422, "at least 1");
@@ -305,41 +351,52 @@ fn many_clients_at_once_are_all_answered() {
     });
 }
 
-/// What a visitor of the page does: drops pictures, names a class, corrects an answer, and comes back.
+/// What a visitor of the page does: drops pictures, names a class, corrects an answer, removes a class, downloads the model,
+/// and comes back.
 #[test]
 fn the_page_teaches_and_classifies() {
-    let Some(browser) = Browser::start() else {
+    let folder = TempDir::new().unwrap();
+    let Some(browser) = Browser::start(folder.path()) else {
         eprintln!("skipped: no chromedriver, which drives the browser");
         return;
     };
-    let folder = TempDir::new().unwrap();
     let weights = super::pictures::weights(folder.path());
     let (backbone, file) =
         (format!("efficientnet-lite0:{}", text(&weights)), folder.path().join("new.fewshot"));
     let server = Server::start(&[text(&file), "--backbone", &backbone]);
     browser.open(&server.url);
     browser.until("document.title === 'new.fewshot – fewshot'");
+    browser.screenshot("empty");
 
     let examples = |name: &str, count: usize| {
         format!(
             "document.querySelectorAll('[data-class=\"{name}\"] .examples img').length === {count}"
         )
     };
+    let shown = "[...document.images].every((image) => image.complete && image.naturalWidth > 0)";
     // Without a name the class is not made, and the page says why.
     let (red, _) = photo(folder.path(), RED);
     browser.choose("#new input[type=file]", &[&red]);
     browser.until("document.querySelector('#problem').textContent === 'Name the class first.'");
-    for (name, colour) in [("red", RED), ("<b>green</b>", GREEN)] {
+    for (name, colour) in [("red", RED), ("<b>green</b>", GREEN), ("blue", BLUE)] {
         photo(folder.path(), colour);
         let of = folder.path().join(format!("photos/{}-{}", colour[0], colour[2]));
         browser.write("#name", name);
         browser.choose("#new input[type=file]", &[&of.join("0.png"), &of.join("1.png")]);
         browser.until(&examples(name, 2));
+        browser.until("document.querySelector('#name').value === ''");
     }
+    browser.until(shown);
+    browser.screenshot("taught");
+    browser.click("[data-class=\"blue\"] .remove");
+    browser.confirm();
+    browser.until(&examples("blue", 0));
     browser.drop_on("#unnamed", "leaf.png", &photo(folder.path(), GREEN).1);
     browser.until("document.querySelector('#answers .verdict').textContent === '<b>green</b>'");
     browser.until("document.querySelectorAll('#answers .bar').length === 2");
     browser.until("document.querySelectorAll('#answers .nearest img').length === 3");
+    browser.until(shown);
+    browser.screenshot("answered");
     // The answer becomes an example.
     browser.click("#answers .correct button");
     browser.until(&examples("<b>green</b>", 3));
@@ -351,17 +408,19 @@ fn the_page_teaches_and_classifies() {
 
     browser.open(&server.url);
     browser.until(&format!("{} && {}", examples("red", 1), examples("<b>green</b>", 3)));
-    browser
-        .until("[...document.images].every((image) => image.complete && image.naturalWidth > 0)");
+    browser.until(shown);
     let model = AdaptedModel::<Flex>::open(&file, &Default::default()).unwrap();
     assert_eq!(model.class_names(), ["<b>green</b>", "red"]);
     assert_eq!(model.examples().rows(), 4);
+    browser.click("#download");
+    let (written, downloaded) = (fs::read(&file).unwrap(), folder.path().join("model.fewshot"));
+    let whole = || fs::read(&downloaded).is_ok_and(|found| found == written);
+    browser.wait("the download is the model's file", whole);
 
     // Another day the pictures are still there.
     drop(server);
     let server = Server::start(&[text(&file)]);
     browser.open(&server.url);
     browser.until(&format!("{} && {}", examples("red", 1), examples("<b>green</b>", 3)));
-    browser
-        .until("[...document.images].every((image) => image.complete && image.naturalWidth > 0)");
+    browser.until(shown);
 }

@@ -7,6 +7,7 @@ writes beside this file
 - backbones.json: the names and shapes of the parameters of every network, and the features of two images. Parameters and
   images are made by `values`, which the tests have too, so that no weights lie here. Networks are those of torchvision,
   timm and open_clip where these have them. With the published weights of EfficientNet-Lite0 their features are there too.
+  Of DINOv2 whose positions are interpolated there is every 16th feature; of ResNet-12 there are a few gradients.
 - transposed.pt and transposed_legacy.pt: a small ResNet-12 whose weights lie channels last, as PyTorch writes files today
   and as it did before 1.6.
 """
@@ -212,13 +213,50 @@ def networks():
     yield "clip-b32", clip(), (224, 224)
 
 
-def positions(grid, rows, columns):
-    """DINOv2's interpolation of positions of a grid, of two numbers each."""
-    learned = values("positions", (1, grid, grid, 2)).permute(0, 3, 1, 2)
+def interpolated(learned, rows, columns):
+    """Positions `[1, grid * grid, width]` for another grid, as DINOv2 does it: with an offset and no antialiasing."""
+    grid = math.isqrt(learned.shape[1])
     scale = ((rows + 0.1) / grid, (columns + 0.1) / grid)
-    found = F.interpolate(learned, scale_factor=scale, mode="bicubic")
+    maps = learned.unflatten(1, (grid, grid)).permute(0, 3, 1, 2)
+    found = F.interpolate(maps, scale_factor=scale, mode="bicubic")
     assert found.shape[2:] == (rows, columns)
-    return found.permute(0, 2, 3, 1).flatten()
+    return found.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def positions(grid, rows, columns):
+    """Interpolated positions of two numbers each."""
+    return interpolated(values("positions", (1, grid * grid, 2)), rows, columns).flatten()
+
+
+@torch.no_grad()
+def dinov2_elsewhere(size, image):
+    """Every 16th feature of a DINOv2 of the published grid, whose positions are as large as its tokens."""
+    network = fill(dinov2(size, image))
+    learned = values("pos_embed", (1, 1 + 37 * 37, network.embed_dim))
+    rows, columns = [side // 14 for side in image]
+    network.pos_embed.copy_(torch.cat([learned[:, :1], interpolated(learned[:, 1:], rows, columns)], 1))
+    found = golden(network, image)
+    return {**found, "features": found["features"][::16]}
+
+
+GRADIENTS = [
+    "layer1.0.conv1.weight",
+    "layer1.0.bn2.weight",
+    "layer2.0.downsample.0.weight",
+    "layer3.0.downsample.1.bias",
+    "layer4.0.conv3.weight",
+    "images",
+]
+
+
+def gradients(size, batch):
+    """Root mean square and first numbers of gradients of the sum of cubes of ResNet-12's features."""
+    network = fill(ResNet12()).double().train(batch)
+    images = values("images", (2, 3, *size)).double().requires_grad_()
+    network(images).pow(3).sum().backward()
+    of = {"images": images, **dict(network.named_parameters())}
+    found = {name: of[name].grad.flatten() for name in GRADIENTS}
+    return {name: numbers(torch.cat([x.square().mean().sqrt()[None], x[:4]])) for name, x in found.items()}
 
 
 def numbers(tensor):
@@ -255,6 +293,15 @@ def main():
         "timm": timm.__version__,
         "open_clip": open_clip.__version__,
         "positions": {"grid": 5, "size": [3, 7], "values": numbers(positions(5, 3, 7))},
+        "interpolated": {
+            "dinov2-s14": dinov2_elsewhere("small", (224, 224)),
+            "dinov2-b14": dinov2_elsewhere("base", (28, 42)),
+        },
+        "gradients": {
+            "size": [32, 32],
+            "running": gradients((32, 32), False),
+            "batch": gradients((32, 32), True),
+        },
         "dinov2-b14": shapes,
         "networks": cases,
     }

@@ -127,6 +127,7 @@ fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result
     let left_out = model.left_out();
     let mistakes = left_out.map(|left_out| left_out.mistakes()).unwrap_or_default();
     if json {
+        let shots: Vec<_> = (0..names.len()).map(|class| examples.examples(class)).collect();
         let mistakes = mistakes.iter().map(|([own, taken], count)| {
             json!({"class": names[*own], "taken_for": names[*taken], "pictures": count})
         });
@@ -136,7 +137,9 @@ fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result
             "method": model.method(),
             "classes": names,
             "pictures": examples.rows(),
+            "shots": shots,
             "left_out": left_out.map(|found| found.examples()),
+            "left_out_folds": left_out.and_then(|found| found.folds),
             "left_out_accuracy": left_out.map(|found| rounded(found.accuracy(), 2)),
             "mistakes": mistakes.collect::<Vec<_>>(),
         }));

@@ -115,8 +115,8 @@ pub(super) struct Training {
 }
 
 impl Job for Training {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        self.check(&place)?;
+    fn run<B: AutodiffBackend>(mut self, place: Place<B>) -> Result {
+        self.fit_memory(&place)?;
         let checkpointing = self.args.scale.grad_checkpoint;
         self.settings.clone().with_learner(place, checkpointing, self)
     }

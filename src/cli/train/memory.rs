@@ -2,8 +2,8 @@
 
 use fewshot::adapt::{Order, SecondOrder};
 use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
-use fewshot::hardware::{Bytes, OptimizerKind};
-use fewshot::kernels::route;
+use fewshot::hardware::{Bytes, HardwareError, OptimizerKind};
+use fewshot::kernels::{Route, route};
 
 use super::fit::share_of;
 use super::images::Training;
@@ -11,11 +11,12 @@ use crate::cli::args::Method;
 use crate::cli::prelude::*;
 
 impl Training {
-    /// That a step fits the budget, or nine tenths of what is free to one of the processes, and no
-    /// tensor is larger than one may be, by the formulas of the network; where nothing of that is
-    /// known, it does.
-    pub(super) fn check<B: Backend>(&self, place: &Place<B>) -> Result {
-        let Self { args, settings, tasks, world } = self;
+    /// Cuts a step to the tasks that fit the budget, or nine tenths of what is free to one of the processes, by the
+    /// formulas of the network: on an accelerator, which takes all at once, unless it was told how many.
+    /// Elsewhere what does not fit is refused, as is a tensor that is larger than one may be. Where nothing of that
+    /// is known, all fit.
+    pub(super) fn fit_memory<B: Backend>(&mut self, place: &Place<B>) -> Result {
+        let Self { args, settings, tasks, world } = &*self;
         let largest_buffer = place.info.capabilities.largest_buffer;
         let budget = args.memory_budget.or(share_of(place.free_of(world.size())));
         if budget.is_none() && largest_buffer.is_none() {
@@ -37,7 +38,18 @@ impl Training {
             estimate = estimate.with_lanes(lanes);
         }
         let at_once = self.at_once(place.devices.len());
-        Ok(estimate.check(at_once, budget.unwrap_or(Bytes(u64::MAX)))?)
+        let refused = estimate.check(at_once, budget.unwrap_or(Bytes(u64::MAX)));
+        let told = self.args.scale.auto_batch || self.args.scale.micro_batch.is_some();
+        match refused {
+            Err(HardwareError::TooManyTasks { budget, fit: Some(fit @ 1..), .. })
+                if matches!(route, Route::Device(_)) && !told =>
+            {
+                print_status(format_args!("{fit} of {at_once} tasks fit {budget} at once"));
+                self.args.scale.micro_batch = Some(fit);
+                Ok(())
+            }
+            other => Ok(other?),
+        }
     }
 
     /// Tasks that are differentiated at once, at least.

@@ -1,11 +1,14 @@
 //! A headless Chromium, driven by the W3C's WebDriver protocol.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{agent, answer};
@@ -30,8 +33,8 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    /// `None` where no driver is installed.
-    pub fn start() -> Option<Self> {
+    /// One that downloads into this folder; `None` where no driver is installed.
+    pub fn start(downloads: &Path) -> Option<Self> {
         let mut command = Command::new("chromedriver");
         let mut driver = command.arg("--port=0").stdout(Stdio::piped()).spawn().ok()?;
         let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
@@ -41,7 +44,9 @@ impl Browser {
         });
         let url = format!("http://127.0.0.1:{}/session", port.expect("the driver's port"));
         let arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage"];
-        let options = json!({"goog:chromeOptions": {"args": arguments}});
+        let preferences = json!({"download.default_directory": downloads});
+        let options = json!({"args": arguments, "prefs": preferences});
+        let options = json!({"goog:chromeOptions": options});
         let session = send(&url, json!({"capabilities": {"alwaysMatch": options}}));
         let session = format!("{url}/{}", session["sessionId"].as_str().unwrap());
         Some(Self { driver, session })
@@ -68,6 +73,11 @@ impl Browser {
         self.command(&format!("{}/value", self.element(selector)), json!({ "text": text }));
     }
 
+    /// Says yes to what the page asks.
+    pub fn confirm(&self) {
+        self.command("alert/accept", json!({}));
+    }
+
     /// Chooses files in an input.
     pub fn choose(&self, selector: &str, files: &[&Path]) {
         let files: Vec<_> = files.iter().map(|file| file.to_str().unwrap()).collect();
@@ -88,18 +98,39 @@ impl Browser {
 
     /// Waits until an expression is true.
     pub fn until(&self, expression: &str) {
-        let (start, script) = (Instant::now(), format!("return Boolean({expression});"));
-        let holds = || {
-            let found = self.command("execute/sync", json!({"script": script, "args": []}));
-            found == json!(true)
-        };
+        let script = format!("return Boolean({expression});");
+        self.wait(expression, || self.run(&script) == json!(true));
+    }
+
+    /// Waits until something holds.
+    pub fn wait(&self, what: &str, holds: impl Fn() -> bool) {
+        let start = Instant::now();
         while !holds() {
             if start.elapsed() > PATIENCE {
-                let script = "return document.body.innerText;";
-                let page = self.command("execute/sync", json!({"script": script, "args": []}));
-                panic!("not after {PATIENCE:?}: {expression}\n{page:#}");
+                let page = self.run("return document.body.innerText;");
+                panic!("not after {PATIENCE:?}: {what}\n{page:#}");
             }
             sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn run(&self, script: &str) -> Value {
+        self.command("execute/sync", json!({"script": script, "args": []}))
+    }
+
+    /// Pictures of the page in a narrow window and in a wide one, in the folder that FEWSHOT_SCREENSHOTS names, if it names one.
+    pub fn screenshot(&self, name: &str) {
+        let Some(folder) = std::env::var_os("FEWSHOT_SCREENSHOTS") else { return };
+        fs::create_dir_all(&folder).unwrap();
+        for (width, kind) in [(400, "narrow"), (1200, "wide")] {
+            // The window itself may not become so narrow.
+            let size =
+                json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+            let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": size});
+            self.command("goog/cdp/execute", command);
+            let shown = agent().get(format!("{}/screenshot", self.session)).call().unwrap();
+            let shown = STANDARD.decode(answer(shown).1["value"].as_str().unwrap()).unwrap();
+            fs::write(Path::new(&folder).join(format!("{name}-{kind}.png")), shown).unwrap();
         }
     }
 }

@@ -131,3 +131,39 @@ pub fn gradients_flow_under_autodiff<B: Backend>() {
     let found = x.grad(&y.sum().backward()).expect("tracked");
     assert_close("gradient", &read(found), &[0.0; 12], 1e-4);
 }
+
+pub fn attention_gradients_flow_under_autodiff<B: Backend>() {
+    let odds = 3f32.ln();
+    // Queries, keys and values of two heads. The first token looks in the first head at the tokens by
+    // 1/4 and 3/4; all else is by halves.
+    let qkv = [[[odds, 1.0, 0.0, 0.0, 1.0, 2.0], [0.0, 1.0, 1.0, 0.0, 5.0, 4.0]]];
+    let qkv = Tensor::<Autodiff<B>, 3>::from_data(qkv, &Default::default()).require_grad();
+    let found = qkv.grad(&attention(qkv.clone(), 2).sum().backward()).expect("tracked");
+    let first = [0.75, 0.0, -0.75 * odds, -1.0, 0.75, 1.0];
+    let second = [1.0, 0.0, 0.75 * odds, 1.0, 1.25, 1.0];
+    let wanted = [first, second].concat();
+    assert_close("gradient", &read(found), &wanted, 1e-4);
+}
+
+pub fn pointwise_gradients_flow_under_autodiff<B: Backend>() {
+    let device = Default::default();
+    let x = [[[[1f32, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]]];
+    let x = Tensor::<Autodiff<B>, 4>::from_data(x, &device).require_grad();
+    let weight = Tensor::<Autodiff<B>, 4>::ones([2, 2, 1, 1], &device).require_grad();
+    // The second output is out of bounds everywhere.
+    let [scale, shift] = [[2f32, 3.0], [0.0, 100.0]]
+        .map(|of| Tensor::<Autodiff<B>, 1>::from_data(of, &device).require_grad());
+    let add = Tensor::<Autodiff<B>, 4>::zeros([1, 2, 2, 2], &device).require_grad();
+    let map = [scale.clone(), shift.clone()];
+    let bounds = [-50.0, 50.0];
+    let y = pointwise_conv2d(x.clone(), weight.clone(), map, bounds, Some(add.clone()));
+    let from = y.sum().backward();
+    let close = |name: &str, found: Option<Vec<f32>>, wanted: &[f32]| {
+        assert_close(name, &found.expect("tracked"), wanted, 1e-4);
+    };
+    close("x", x.grad(&from).map(read), &[2.0; 8]);
+    close("weight", weight.grad(&from).map(read), &[20.0, 52.0, 0.0, 0.0]);
+    close("scale", scale.grad(&from).map(read), &[36.0, 0.0]);
+    close("shift", shift.grad(&from).map(read), &[4.0, 0.0]);
+    close("add", add.grad(&from).map(read), &[1.0; 8]);
+}

@@ -15,6 +15,8 @@ laws! {
         nothing_is_embedded_as_nothing
         shapes_that_do_not_fit_are_refused
         gradients_flow_under_autodiff
+        attention_gradients_flow_under_autodiff
+        pointwise_gradients_flow_under_autodiff
     }
     // Candle has no gradient of convolutions of groups.
     but_candle {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use fewshot::adapted::{AdaptedModel, AdaptedModelError, PretrainedBackbone, Thumbnail};
+use fewshot::adapted::{
+    AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Thumbnail,
+};
 use fewshot::data::{Features, Preparation};
 
 use crate::cli::pictures::described;
@@ -31,7 +33,7 @@ pub(super) enum GalleryError {
     Full,
     #[error(transparent)]
     Model(#[from] AdaptedModelError),
-    #[error("the model cannot be read: {0}")]
+    #[error("the file of the model: {0}")]
     File(#[from] std::io::Error),
 }
 
@@ -103,23 +105,33 @@ impl<B: Backend> Gallery<B> {
         Self { backbone, method, classes, model: None, file, next: 0, keeps_thumbnails }
     }
 
-    /// The classes of a model that was read from this file. Whether small pictures are kept in it goes on as it was.
+    /// The classes of a model that was read from this file.
     pub(super) fn of(model: AdaptedModel<B>, file: PathBuf) -> Self {
-        let examples = model.examples();
+        let begun = BegunModel {
+            backbone: model.backbone().clone(),
+            method: model.method().to_owned(),
+            examples: model.examples().clone(),
+            thumbnails: model.thumbnails().to_vec(),
+        };
+        Self { model: Some(model), ..Self::begun(begun, file) }
+    }
+
+    /// The class of a model that was begun in this file. Whether small pictures are kept in it goes on as it was.
+    pub(super) fn begun(begun: BegunModel<B>, file: PathBuf) -> Self {
+        let BegunModel { backbone, method, examples, thumbnails } = begun;
         let of_class = |class| {
             let rows = examples.rows_of(class);
             let example = |row: usize| Example {
                 number: row,
                 embedding: examples.row(row).to_vec(),
-                thumbnail: model.thumbnails()[row].clone(),
+                thumbnail: thumbnails[row].clone(),
             };
             (examples.class_name(class).to_owned(), rows.map(example).collect())
         };
         let classes = (0..examples.classes()).map(of_class).collect();
-        let (next, backbone, method) =
-            (examples.rows(), model.backbone().clone(), model.method().to_owned());
-        let keeps_thumbnails = model.has_thumbnails();
-        Self { backbone, method, classes, model: Some(model), file, next, keeps_thumbnails }
+        let keeps_thumbnails = thumbnails.iter().any(Option::is_some);
+        let next = examples.rows();
+        Self { backbone, method, classes, model: None, file, next, keeps_thumbnails }
     }
 
     /// Small pictures of the examples that have one, by number.
@@ -133,23 +145,33 @@ impl<B: Backend> Gallery<B> {
         self.backbone.origin().preparation()
     }
 
-    /// Takes these classes in place of those there are, and writes the model; or changes nothing.
+    /// Takes these classes in place of those there are, and writes the model, of no class none; or changes nothing.
     fn change(&mut self, classes: BTreeMap<String, Vec<Example>>) -> Result<(), GalleryError> {
-        if classes.len() >= 2 {
-            let rows = |(name, of): (&String, &Vec<Example>)| {
-                let rows = of.iter().flat_map(|example| example.embedding.iter().copied());
-                (name.clone(), rows.collect::<Vec<_>>())
-            };
-            let length = classes.values().flatten().map(|example| example.embedding.len());
-            let examples = Features::new(length.max().unwrap_or(0), classes.iter().map(rows))
-                .map_err(AdaptedModelError::from)?;
-            let thumbnails = classes.values().flatten().map(|example| example.thumbnail.clone());
-            let model = AdaptedModel::adapt(self.backbone.clone(), &self.method, examples)?
-                .with_thumbnails(thumbnails.collect());
+        if classes.len() < 2 && self.model.is_some() {
+            return Err(GalleryError::LastClasses);
+        }
+        if classes.is_empty() {
+            fs::remove_file(&self.file)?;
+            self.classes = classes;
+            return Ok(());
+        }
+        let rows = |(name, of): (&String, &Vec<Example>)| {
+            let rows = of.iter().flat_map(|example| example.embedding.iter().copied());
+            (name.clone(), rows.collect::<Vec<_>>())
+        };
+        let length = classes.values().flatten().map(|example| example.embedding.len());
+        let examples = Features::new(length.max().unwrap_or(0), classes.iter().map(rows))
+            .map_err(AdaptedModelError::from)?;
+        let thumbnails = classes.values().flatten().map(|example| example.thumbnail.clone());
+        let (backbone, thumbnails) = (self.backbone.clone(), thumbnails.collect());
+        if classes.len() < 2 {
+            let method = self.method.clone();
+            BegunModel { backbone, method, examples, thumbnails }.write(&self.file)?;
+        } else {
+            let model = AdaptedModel::adapt(backbone, &self.method, examples)?;
+            let model = model.with_thumbnails(thumbnails);
             model.write(&self.file)?;
             self.model = Some(model);
-        } else if self.model.is_some() {
-            return Err(GalleryError::LastClasses);
         }
         self.classes = classes;
         Ok(())
@@ -234,6 +256,7 @@ impl<B: Backend> Served for Gallery<B> {
             "backbone": self.backbone.origin().to_string(),
             "method": self.method,
             "left_out": left_out.map(|found| found.examples()),
+            "left_out_folds": left_out.and_then(|found| found.folds),
             "left_out_accuracy": left_out.map(|found| rounded(found.accuracy(), 2)),
             "classes": classes.collect::<Vec<_>>(),
         })

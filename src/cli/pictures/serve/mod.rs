@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use clap::Args;
-use fewshot::adapted::{AdaptedModel, AdaptedModelError};
+use fewshot::adapted::{AdaptedModel, AdaptedModelError, BegunModel};
 
 use super::{Embedder, NetworkSpec};
 use crate::cli::args::{DeviceArgs, first_given};
@@ -111,8 +111,12 @@ fn open<B: AutodiffBackend>(
             return Err(usage!("{option} is for a new model, which --backbone begins"));
         }
         let weights = args.weights.as_deref();
-        let model = AdaptedModel::open_with_weights(file, weights, device)?;
-        return Ok(Gallery::of(model, file.clone()));
+        return Ok(match AdaptedModel::open_with_weights(file, weights, device) {
+            Err(AdaptedModelError::TooFewClasses { .. }) => {
+                Gallery::begun(BegunModel::open(file, weights, device)?, file.clone())
+            }
+            model => Gallery::of(model?, file.clone()),
+        });
     };
     if file.exists() {
         let file = file.display();

@@ -1,0 +1,58 @@
+//! Models of a single class, which is kept until there is another.
+
+use std::path::Path;
+
+use burn::tensor::backend::Backend;
+
+use super::model_file::{Content, Noted};
+use super::{Calibration, PretrainedBackbone, Result, Thumbnail};
+use crate::data::Features;
+
+/// A model that is begun: it has a single class, so that there is nothing to choose among yet.
+///
+/// Its file is that of an [`AdaptedModel`](super::AdaptedModel), which opens it when it has two classes.
+pub struct BegunModel<B: Backend> {
+    /// The network.
+    pub backbone: PretrainedBackbone<B>,
+    /// Name of the method that classes are to be learned by.
+    pub method: String,
+    /// Embeddings of the class.
+    pub examples: Features,
+    /// A small picture of each row of these, where one is kept.
+    pub thumbnails: Vec<Option<Thumbnail>>,
+}
+
+impl<B: Backend> BegunModel<B> {
+    /// Reads a file, with weights of a published network at a place that is known or as
+    /// [`PretrainedBackbone::find`] finds them.
+    ///
+    /// # Errors
+    /// As [`AdaptedModel::open_with_weights`](super::AdaptedModel::open_with_weights).
+    pub fn open(
+        path: impl AsRef<Path>,
+        weights: Option<&Path>,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        let content = Content::read(path)?;
+        let backbone = content.backbone(path, weights, device)?;
+        let Content { noted, examples, thumbnails, .. } = content;
+        Ok(Self { backbone, method: noted.method, examples, thumbnails })
+    }
+
+    /// Writes the file, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(self, path: impl AsRef<Path>) -> Result {
+        let Self { backbone, method, examples, thumbnails } = self;
+        let noted = Noted {
+            backbone: backbone.origin().clone(),
+            method,
+            calibration: Calibration::default(),
+            left_out: None,
+        };
+        let parameters = backbone.parameters();
+        Content { noted, examples, parameters, thumbnails }.write(path.as_ref())
+    }
+}
