@@ -101,6 +101,29 @@ fn at_once(told: &str) -> usize {
     line.split(' ').next().unwrap().parse().unwrap()
 }
 
+#[cfg(feature = "wgpu")]
+#[test]
+fn an_accelerator_takes_as_many_tasks_as_fit_unless_it_is_told_how_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str, more: &[&str]| {
+        let options = ["--backend", "wgpu", "--shots", "1", "--steps", "2", "--meta-batch", "6"];
+        small(&folder.path().join(name), &[&options[..], more].concat())
+    };
+    let budget = ["--memory-budget", "30MB"];
+    json(&run("whole", &[]));
+    let cut = run("cut", &budget);
+    json(&cut);
+    assert!(stderr(&cut).contains("4 of 6 tasks fit 28.6 MiB at once"), "{}", stderr(&cut));
+    let [whole, found] = ["whole", "cut"].map(|name| losses(&folder.path().join(name)));
+    assert_eq!(found.len(), 2);
+    for (found, whole) in found.iter().zip(whole) {
+        assert!((found - whole).abs() < 5e-3 * whole, "{found} is not {whole}");
+    }
+    let refused = run("told", &[&budget[..], &["--micro-batch", "6"]].concat());
+    assert_eq!(code(&refused), Some(1));
+    assert!(stderr(&refused).contains("6 tasks do not fit"), "{}", stderr(&refused));
+}
+
 #[test]
 fn what_segments_save_counts_in_the_check_of_memory() {
     let folder = tempfile::tempdir().unwrap();

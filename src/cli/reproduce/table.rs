@@ -92,7 +92,7 @@ fn protocol(test: &Test, outcome: &Outcome) -> String {
 
 fn batch_norm(outcome: &Outcome) -> &str {
     match outcome.protocol["batch_norm"].as_str() {
-        Some("batch") => "of the queries (transductive)",
+        Some("batch") => "of the episode (transductive)",
         Some("support") => "of the support",
         Some("running") => "running",
         Some(other) => other,
