@@ -167,10 +167,13 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int)
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
+    names = [name for name in CASES if name.startswith(tuple(args.names or [""]))]
+    if not names:
+        parser.error(f"there is {', '.join(CASES)}")
     keep_freed_memory()
     torch.set_num_threads(args.threads)
     images = torch.rand(4800, EACH, 1, 28, 28)
-    for name in (name for name in CASES if name.startswith(tuple(args.names or [""]))):
+    for name in names:
         case = CASES[name]
         if args.check:
             error = check(case, images)

@@ -33,6 +33,11 @@ HEAD = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 940 HEIGHT" width
   </style>
   <rect width="940" height="HEIGHT" style="fill: #fff; stroke: none"/>"""
 
+source = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+found = re.findall(r"^(rows|beside|below|arrows)\b.*\n((?:  .*\n)+)", source, re.M)
+parts = {word: lines.splitlines() for word, lines in found}
+ways = [re.match(r"\s*(\S+) -> (\S+)\s*(.*)", line).groups() for line in parts["arrows"]]
+
 
 def read(line, met="module", unmet="module"):
     """A box: its name, two spaces or more, a text; or a text alone."""
@@ -64,10 +69,6 @@ def drawn(box):
     return svg
 
 
-source = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
-found = re.findall(r"^(rows|beside|below|arrows)\b.*\n((?:  .*\n)+)", source, re.M)
-parts = {word: lines.splitlines() for word, lines in found}
-ways = [re.match(r"\s*(\S+) -> (\S+)\s*(.*)", line).groups() for line in parts["arrows"]]
 rows = [[read(part, "path") for part in line.split("|")] for line in parts["rows"]]
 beside, below = [read(line) for line in parts["beside"]], [read(line, "crate", "bar") for line in parts["below"]]
 boxes = {box.name or box.text: box for box in sum(rows + [beside, below], [])}

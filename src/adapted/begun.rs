@@ -24,10 +24,11 @@ pub struct BegunModel<B: Backend> {
 
 impl<B: Backend> BegunModel<B> {
     /// Reads a file, with weights of a published network at a place that is known or as
-    /// [`PretrainedBackbone::find`] finds them.
+    /// [`PretrainedBackbone::find`] finds them. Of a file with more classes these are the examples.
     ///
     /// # Errors
-    /// As [`AdaptedModel::open_with_weights`](super::AdaptedModel::open_with_weights).
+    /// As [`AdaptedModel::open_with_weights`](super::AdaptedModel::open_with_weights), but for the number of classes and
+    /// the method, which are seen to with the second class.
     pub fn open(
         path: impl AsRef<Path>,
         weights: Option<&Path>,

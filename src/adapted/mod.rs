@@ -139,7 +139,8 @@ impl<B: Backend> AdaptedModel<B> {
     /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does, if they are not in the file.
     ///
     /// # Errors
-    /// When the file cannot be read, is no model or one of a later version, or the weights are not found.
+    /// When the file cannot be read, is no model, one of a later version or one of a single class
+    /// ([`BegunModel`]), or the weights are not found.
     pub fn open(path: impl AsRef<Path>, device: &B::Device) -> Result<Self> {
         Self::open_with_weights(path, None, device)
     }
@@ -155,9 +156,9 @@ impl<B: Backend> AdaptedModel<B> {
     ) -> Result<Self> {
         let path = path.as_ref();
         let content = Content::read(path)?;
+        let head = head::<B>(&content.noted.method, &content.examples, device)?;
         let backbone = content.backbone::<B>(path, weights, device)?;
         let Content { noted, examples, thumbnails, .. } = content;
-        let head = head::<B>(&noted.method, &examples, device)?;
         let state = (noted.method.as_str(), noted.calibration, noted.left_out);
         Ok(Self::of(backbone, head, state, examples).with_thumbnails(thumbnails))
     }

@@ -93,7 +93,7 @@ pub(crate) fn dispatch_with(
     let selection = select(&wanted(&args)?)?;
     // That something was not compiled in, or is of another system, is no news.
     for rejection in selection.skipped.iter().filter(|rejection| rejection.tried) {
-        print_status(format_args!("passed over {}: {}", rejection.what, rejection.reason));
+        print_status(format_args!("skipped {}: {}", rejection.what, rejection.reason));
     }
     let info = selection.device;
     let others = devices.iter().skip(1).map(|&index| {

@@ -14,7 +14,7 @@ pub(crate) struct DeviceCache<K> {
     kept: Mutex<Vec<(K, Box<dyn Any + Send>)>>,
 }
 
-struct Upload<T, D> {
+struct Cached<T, D> {
     tensor: T,
     device: D,
 }
@@ -39,8 +39,8 @@ impl<K: PartialEq> DeviceCache<K> {
         if kept.len() == MOST {
             kept.remove(0);
         }
-        let upload = Upload { tensor: made.clone().into_primitive(), device: device.clone() };
-        kept.push((key, Box::new(upload)));
+        let cached = Cached { tensor: made.clone().into_primitive(), device: device.clone() };
+        kept.push((key, Box::new(cached)));
         made
     }
 
@@ -59,10 +59,10 @@ fn find<B: Backend, K: PartialEq>(
     key: &K,
     device: &B::Device,
 ) -> Option<B::IntTensorPrimitive> {
-    let mut uploads = kept.iter().filter(|(of, _)| of == key).filter_map(|(_, upload)| {
-        upload.downcast_ref::<Upload<B::IntTensorPrimitive, B::Device>>()
+    let mut cache = kept.iter().filter(|(of, _)| of == key).filter_map(|(_, upload)| {
+        upload.downcast_ref::<Cached<B::IntTensorPrimitive, B::Device>>()
     });
-    uploads.find(|upload| upload.device == *device).map(|upload| upload.tensor.clone())
+    cache.find(|upload| upload.device == *device).map(|upload| upload.tensor.clone())
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -75,34 +75,34 @@ mod tests {
 
     #[test]
     fn a_tensor_is_made_once_for_a_backend_and_autodiff_over_it() {
-        let (uploads, made) = (DeviceCache::new(), Cell::new(0));
+        let (cache, made) = (DeviceCache::new(), Cell::new(0));
         let device = Default::default();
         let count = |key: i32| {
             made.set(made.get() + 1);
             [key, key]
         };
-        assert!(!uploads.has::<Flex>(&3, &device));
+        assert!(!cache.has::<Flex>(&3, &device));
         for _ in 0..2 {
             let make = || Tensor::<Flex, 1, Int>::from_ints(count(3), &device);
-            let found = uploads.get_or_make(3, &device, make);
+            let found = cache.get_or_make(3, &device, make);
             assert_eq!(found.into_data().iter::<i32>().collect::<Vec<_>>(), [3, 3]);
         }
         let make = || Tensor::<Autodiff<Flex>, 1, Int>::from_ints(count(3), &device);
-        uploads.get_or_make(3, &device, make);
+        cache.get_or_make(3, &device, make);
         assert_eq!(made.get(), 1);
-        uploads.get_or_make(4, &device, || Tensor::<Flex, 1, Int>::from_ints(count(4), &device));
+        cache.get_or_make(4, &device, || Tensor::<Flex, 1, Int>::from_ints(count(4), &device));
         assert_eq!(made.get(), 2);
-        assert!(uploads.has::<Autodiff<Flex>>(&3, &device));
+        assert!(cache.has::<Autodiff<Flex>>(&3, &device));
     }
 
     #[test]
     fn the_oldest_of_too_many_is_forgotten() {
-        let uploads = DeviceCache::new();
+        let cache = DeviceCache::new();
         let device = Default::default();
         for key in 0..=MOST as i32 {
-            uploads.get_or_make(key, &device, || Tensor::<Flex, 1, Int>::from_ints([key], &device));
+            cache.get_or_make(key, &device, || Tensor::<Flex, 1, Int>::from_ints([key], &device));
         }
-        assert!(!uploads.has::<Flex>(&0, &device));
-        assert!(uploads.has::<Flex>(&1, &device) && uploads.has::<Flex>(&(MOST as i32), &device));
+        assert!(!cache.has::<Flex>(&0, &device));
+        assert!(cache.has::<Flex>(&1, &device) && cache.has::<Flex>(&(MOST as i32), &device));
     }
 }

@@ -16,7 +16,7 @@ pub struct DeviceInfo {
     /// What its driver says of itself.
     pub driver: Option<String>,
     /// Why `auto` leaves it alone though it works.
-    #[serde(default)]
+    #[serde(default, alias = "passed_over")]
     pub skipped: Option<String>,
     /// Its memory.
     pub memory: DeviceMemory,

@@ -1,5 +1,5 @@
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
@@ -46,10 +46,10 @@ static WAITING: Mutex<PanicListeners> =
     Mutex::new(PanicListeners { listeners: Vec::new(), next: 0 });
 
 thread_local! {
-    /// How the innermost call of `caught` on this thread tells a device's panics from the program's
-    /// own.
-    static OF_DEVICE: Cell<Option<OfDevice>> = const { Cell::new(None) };
-    /// The listener of that call.
+    /// How the calls of `caught` on this thread tell a device's panics from the program's own, the
+    /// outermost first.
+    static OF_DEVICE: RefCell<Vec<OfDevice>> = const { RefCell::new(Vec::new()) };
+    /// The listener of the innermost.
     static LISTENER: Cell<Option<u64>> = const { Cell::new(None) };
     /// Bytes that the program had in use when this thread last panicked within such a call.
     static IN_USE: Cell<Option<u64>> = const { Cell::new(None) };
@@ -113,13 +113,14 @@ pub(crate) fn caught<T>(
     work: impl FnOnce() -> T,
 ) -> Caught<T> {
     let number = start(threads);
-    let outer = (OF_DEVICE.replace(Some(of_device)), LISTENER.replace(Some(number)));
+    OF_DEVICE.with_borrow_mut(|all| all.push(of_device));
+    let outer = LISTENER.replace(Some(number));
     IN_USE.set(None);
     // What `work` borrows is not looked at again by us; its owner gets an error, not a value.
     let result = panic::catch_unwind(AssertUnwindSafe(work));
-    OF_DEVICE.set(outer.0);
-    LISTENER.set(outer.1);
-    let (elsewhere, in_use) = (stop(number), IN_USE.take().filter(|_| result.is_err()));
+    OF_DEVICE.with_borrow_mut(Vec::pop);
+    LISTENER.set(outer);
+    let elsewhere = stop(number);
     let result = result.map_err(|payload| {
         let text = text(&*payload);
         if elsewhere.is_empty() && !of_device(&text) {
@@ -127,6 +128,8 @@ pub(crate) fn caught<T>(
         }
         text
     });
+    // A panic that went on is still to be caught, by a call around this one.
+    let in_use = IN_USE.take().filter(|_| result.is_err());
     Caught { result, elsewhere, in_use }
 }
 
@@ -173,9 +176,13 @@ fn lock() -> MutexGuard<'static, PanicListeners> {
 
 /// Whether somebody waits for this panic.
 fn keeps(info: &PanicHookInfo<'_>) -> bool {
-    if let Some(of_device) = OF_DEVICE.get() {
+    let words = text(info.payload());
+    let within = OF_DEVICE.with_borrow(|all| {
+        (!all.is_empty()).then(|| all.iter().any(|of_device| of_device(&words)))
+    });
+    if let Some(of_device) = within {
         let heard = || lock().listeners.iter().any(|listener| !listener.heard.is_empty());
-        if !of_device(&text(info.payload())) && !heard() {
+        if !of_device && !heard() {
             return false;
         }
         IN_USE.set(CountingAllocator::in_use());
@@ -185,7 +192,7 @@ fn keeps(info: &PanicHookInfo<'_>) -> bool {
     let mut waiting = lock();
     let named = |listener: &&mut Listener| listener.threads.include(thread.name());
     let listeners = waiting.listeners.iter_mut().filter(named);
-    listeners.map(|listener| listener.heard.push(text(info.payload()))).count() > 0
+    listeners.map(|listener| listener.heard.push(words.clone())).count() > 0
 }
 
 fn text(payload: &(dyn Any + Send)) -> String {
@@ -254,6 +261,13 @@ mod tests {
             let said = outer.result.unwrap();
             assert_eq!(said, (Err("inner".to_owned()), Err("beside".to_owned())));
             assert_eq!(caught(Threads::none(), ANY, || 7).result, Ok(7));
+            // What the inner call is not about is the outer's.
+            let alone = caught(Threads::none(), ANY, || -> u8 { panic!("no memory") });
+            let through = caught(Threads::none(), ANY, || {
+                caught(Threads::none(), |_| false, || -> u8 { panic!("no memory") }).result
+            });
+            assert_eq!(through.result, Err("no memory".to_owned()));
+            assert_eq!(through.in_use.is_some(), alone.in_use.is_some());
             assert_eq!(TOLD.load(SeqCst), 0);
         });
     }

@@ -3,7 +3,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::local_learning::{BcmForm, LocalRule, RuleKind};
 
 use super::error::at_least;
-use super::hebb::forgetting;
+use super::hebb::fixed_decay;
 use super::rule::{mean_column, share};
 use super::{PlasticityError, PlasticityRule, RuleState, WeightUpdate};
 
@@ -92,8 +92,8 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
             BcmForm::IntratorCooper => above * y.clone(),
             BcmForm::Law => above * y.clone() / threshold.clone().clamp_min(LEAST_DIVISOR),
         };
-        let forgetting = forgetting(self.decay);
-        let change = WeightUpdate { post: share(phi), pre: x, forgetting };
+        let decay = fixed_decay(self.decay);
+        let change = WeightUpdate { post: share(phi), pre: x, decay };
         let square = mean_column(y.clone() * y).transpose();
         let threshold = threshold.clone() + (square - threshold) / self.tau;
         (change, [None, Some(threshold)])

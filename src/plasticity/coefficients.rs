@@ -55,6 +55,6 @@ impl<B: Backend> PlasticityRule<B> for Coefficients<B> {
         let ones = x.ones_like();
         let post = Tensor::cat(vec![share(with_inputs), share(without)], 0);
         let pre = Tensor::cat(vec![x, ones], 0);
-        (WeightUpdate { post, pre, forgetting: Decay::None }, state)
+        (WeightUpdate { post, pre, decay: Decay::None }, state)
     }
 }

@@ -35,7 +35,7 @@ impl Hebb {
     }
 }
 
-pub(super) fn forgetting<B: Backend>(decay: f64) -> Decay<B> {
+pub(super) fn fixed_decay<B: Backend>(decay: f64) -> Decay<B> {
     match decay {
         0.0 => Decay::None,
         decay => Decay::Same(decay),
@@ -54,7 +54,7 @@ impl<B: Backend> PlasticityRule<B> for Hebb {
         y: Tensor<B, 2>,
         state: RuleState<B>,
     ) -> (WeightUpdate<B>, RuleState<B>) {
-        (WeightUpdate { post: share(y), pre: x, forgetting: forgetting(self.decay) }, state)
+        (WeightUpdate { post: share(y), pre: x, decay: fixed_decay(self.decay) }, state)
     }
 }
 
@@ -115,7 +115,7 @@ impl<B: Backend> PlasticityRule<B> for Covariance {
         let change = WeightUpdate {
             post: share(y - mean_y.clone()),
             pre: x - mean_x.clone(),
-            forgetting: forgetting(self.decay),
+            decay: fixed_decay(self.decay),
         };
         (change, [Some(self.follow(mean_x, now_x)), Some(self.follow(mean_y, now_y))])
     }

@@ -51,7 +51,7 @@ impl<B: Backend> PlasticityRule<B> for Oja {
         state: RuleState<B>,
     ) -> (WeightUpdate<B>, RuleState<B>) {
         let power = mean_column(y.clone() * y.clone());
-        (WeightUpdate { post: share(y), pre: x, forgetting: Decay::Each(power) }, state)
+        (WeightUpdate { post: share(y), pre: x, decay: Decay::Each(power) }, state)
     }
 
     fn settles(&self) -> bool {
@@ -73,7 +73,7 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
     ) -> (WeightUpdate<B>, RuleState<B>) {
         // What the outputs do not explain: two thin products in place of `<y y^T> W`.
         let pre = x - product(y.clone(), weight.clone());
-        (WeightUpdate { post: share(y), pre, forgetting: Decay::None }, state)
+        (WeightUpdate { post: share(y), pre, decay: Decay::None }, state)
     }
 
     fn settles(&self) -> bool {
@@ -95,7 +95,7 @@ impl<B: Backend> PlasticityRule<B> for Sanger {
     ) -> (WeightUpdate<B>, RuleState<B>) {
         let post = share(y.clone());
         let lower = product(post.clone().transpose(), y).tril(0);
-        (WeightUpdate { post, pre: x, forgetting: Decay::Between(lower) }, state)
+        (WeightUpdate { post, pre: x, decay: Decay::Between(lower) }, state)
     }
 
     fn settles(&self) -> bool {

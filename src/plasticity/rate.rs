@@ -85,7 +85,7 @@ impl<B: Backend> LearnedRate<B> {
     }
 }
 
-/// The rate from which a rule with Oja's forgetting may no longer settle on inputs like `x`,
+/// The rate from which a rule with Oja's decay may no longer settle on inputs like `x`,
 /// `[b, inputs]`: `1 / E|x|^2`, below the bound `1 / lambda_1` by the largest eigenvalue of the
 /// inputs' second moments.
 ///

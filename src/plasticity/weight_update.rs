@@ -18,7 +18,7 @@ pub struct WeightUpdate<B: Backend> {
     /// Right factor of the growth.
     pub pre: Tensor<B, 2>,
     /// What is taken from the weight.
-    pub forgetting: Decay<B>,
+    pub decay: Decay<B>,
 }
 
 /// The part of a [`WeightUpdate`] that is linear in the weight.
@@ -38,7 +38,7 @@ impl<B: Backend> WeightUpdate<B> {
     /// The change of `weight` at a rate of 1.
     pub fn delta(self, weight: Tensor<B, 2>) -> Tensor<B, 2> {
         let growth = product(self.post.transpose(), self.pre);
-        match self.forgetting {
+        match self.decay {
             Decay::None => growth,
             Decay::Same(rate) => growth - weight * rate,
             Decay::Each(rates) => growth - weight * rates,
@@ -48,7 +48,7 @@ impl<B: Backend> WeightUpdate<B> {
 
     /// `weight + rate * delta`, in place where nothing else holds the weight.
     pub fn apply(self, weight: Tensor<B, 2>, rate: &Rate<B>) -> Tensor<B, 2> {
-        let (weight, decay) = match self.forgetting {
+        let (weight, decay) = match self.decay {
             Decay::None => (weight, Coefficient::Number(0.0)),
             Decay::Same(forgotten) => (weight, Coefficient::Number(forgotten)),
             Decay::Each(rates) => (weight, Coefficient::Tensor(rates)),

@@ -113,7 +113,7 @@ fn an_accelerator_takes_as_many_tasks_as_fit_unless_it_is_told_how_many() {
     json(&run("whole", &[]));
     let cut = run("cut", &budget);
     json(&cut);
-    assert!(stderr(&cut).contains("4 of 6 tasks fit 28.6 MiB at once"), "{}", stderr(&cut));
+    assert!(stderr(&cut).contains("4 of 6 tasks fit in memory at once"), "{}", stderr(&cut));
     let [whole, found] = ["whole", "cut"].map(|name| losses(&folder.path().join(name)));
     assert_eq!(found.len(), 2);
     for (found, whole) in found.iter().zip(whole) {

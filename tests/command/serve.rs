@@ -144,13 +144,13 @@ fn a_new_model_begins_without_a_class() {
     let (_, green) = photo(folder.path(), GREEN);
     assert_eq!(server.get("/v1/model").1["classes"], json!([]));
     assert_eq!(server.post("/v1/predict", &red).0, 409);
+    assert_eq!(server.get("/v1/model/file").0, 409);
     assert_eq!(server.post("/v1/classes/red/examples", &red).0, 201);
     let (status, why) = server.post("/v1/predict", &red);
     assert_eq!(
         (status, &why["error"]),
         (409, &json!("there are fewer than two classes to choose among"))
     );
-    assert_eq!(server.get("/v1/model/file").0, 409);
     assert_eq!(server.post("/v1/classes/green/examples", &green).0, 201);
     assert_eq!(server.post("/v1/predict", &red).1["class"], "red");
     let model = AdaptedModel::<Flex>::open(&file, &Default::default()).unwrap();
@@ -182,6 +182,8 @@ fn a_single_class_outlives_the_server() {
     let server = Server::start(&[text(&file)]);
     let (_, found) = server.get("/v1/model");
     assert_eq!((classes(&found), &found["pictures"]), (vec![("red", 1)], &json!([0])));
+    let served = agent().get(format!("{}/v1/model/file", server.url)).call().unwrap();
+    assert_eq!(served.into_body().read_to_vec().unwrap(), fs::read(&file).unwrap());
     // Of no class there is no file.
     assert_eq!(server.delete("/v1/classes/red").0, 200);
     assert!(!file.exists());

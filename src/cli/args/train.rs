@@ -124,8 +124,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "T", value_parser = steps(1..=65_536))]
     pub(crate) meta_batch: Option<u64>,
     /// Memory that training may take by the formulas of its network, as 8GiB; more tasks than fit
-    /// are refused, with how many would [default: nine tenths of what is free on the device, if
-    /// known]
+    /// are refused, with how many would, but for an accelerator, see --micro-batch [default: nine
+    /// tenths of what is free on the device, if known]
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) memory_budget: Option<Bytes>,
     /// Learning rate of Adam [default: 0.001]; of reptile what its plain steps begin with [default: 1]

@@ -63,7 +63,7 @@ fn row(device: &DeviceInfo, selected: Option<&DeviceKey>) -> [String; 6] {
         status += ", software";
     }
     if let Some(reason) = &device.skipped {
-        status += &format!(", passed over: {reason}");
+        status += &format!(", skipped: {reason}");
     }
     if Some(&device.key) == selected {
         status += "  <- selected";

@@ -50,6 +50,8 @@ fn row(test: &Test, found: &[&Outcome]) -> String {
         n => format!(", deviation {:.2} over {n} seeds", deviation(&values)),
     };
     let seeds: Vec<_> = found.iter().map(|outcome| outcome.seed.to_string()).collect();
+    let mut commits: Vec<_> = found.iter().filter_map(|outcome| outcome.commit.clone()).collect();
+    commits.dedup();
     let none = || "".to_owned();
     format!(
         "| {} | {} | {} | {} | {} | {mean:.2} ± {interval:.2}{deviation}{short} | {} | {minutes:.0} | {} |\n",
@@ -59,7 +61,7 @@ fn row(test: &Test, found: &[&Outcome]) -> String {
         test.paper.clone().unwrap_or_else(none),
         test.band.map_or_else(none, |band| band.to_string()),
         seeds.join(", "),
-        last.commit.clone().unwrap_or_else(none),
+        commits.join(", "),
     )
 }
 

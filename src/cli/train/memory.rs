@@ -11,10 +11,9 @@ use crate::cli::args::Method;
 use crate::cli::prelude::*;
 
 impl Training {
-    /// Cuts a step to the tasks that fit the budget, or nine tenths of what is free to one of the processes, by the
-    /// formulas of the network: on an accelerator, which takes all at once, unless it was told how many.
-    /// Elsewhere what does not fit is refused, as is a tensor that is larger than one may be. Where nothing of that
-    /// is known, all fit.
+    /// That a step fits the budget, or nine tenths of what is free to one of the processes, and no tensor is larger than
+    /// one may be, by the formulas of the network. On an accelerator, which takes all tasks at once unless it is told how
+    /// many, a single process takes as many as fit; all else is refused. Where nothing of that is known, all fit.
     pub(super) fn fit_memory<B: Backend>(&mut self, place: &Place<B>) -> Result {
         let Self { args, settings, tasks, world } = &*self;
         let largest_buffer = place.info.capabilities.largest_buffer;
@@ -39,13 +38,19 @@ impl Training {
         }
         let at_once = self.at_once(place.devices.len());
         let refused = estimate.check(at_once, budget.unwrap_or(Bytes(u64::MAX)));
-        let told = self.args.scale.auto_batch || self.args.scale.micro_batch.is_some();
+        let scale = &mut self.args.scale;
+        // Processes would have to agree.
+        let may_cut = matches!(route, Route::Device(_))
+            && self.world.size() == 1
+            && !scale.auto_batch
+            && scale.micro_batch.is_none();
         match refused {
-            Err(HardwareError::TooManyTasks { budget, fit: Some(fit @ 1..), .. })
-                if matches!(route, Route::Device(_)) && !told =>
+            Err(HardwareError::TooManyTasks { fit: Some(fit @ 1..), .. })
+            | Err(HardwareError::LargestBuffer { fit: Some(fit @ 1..), .. })
+                if may_cut =>
             {
-                print_status(format_args!("{fit} of {at_once} tasks fit {budget} at once"));
-                self.args.scale.micro_batch = Some(fit);
+                print_status(format_args!("{fit} of {at_once} tasks fit in memory at once"));
+                scale.micro_batch = Some(fit);
                 Ok(())
             }
             other => Ok(other?),

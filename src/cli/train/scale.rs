@@ -15,8 +15,8 @@ use crate::cli::report::rounded;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Use of the hardware")]
 pub(crate) struct ScaleArgs {
-    /// What convolutions and, but for tf32, matrix products compute in; all else is f32, f16 with a
-    /// scaled loss
+    /// What convolutions compute in and, of f16 and bf16 on a CPU, linear layers; all else is f32, f16
+    /// with a scaled loss
     #[arg(long, default_value = "f32", value_parser = one_of([
         ("f32", "All of it", Precision::F32),
         ("tf32", "Convolutions in TF32, on tensor cores", Precision::Tf32),
@@ -32,7 +32,8 @@ pub(crate) struct ScaleArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = steps(1..=65_536))]
     pub(crate) accumulate: u64,
     /// Tasks that are differentiated at once: less memory, and the same results whatever the number
-    /// of devices and processes [default: a meta-batch, or the share of a device]
+    /// of devices and processes [default: a meta-batch, or the share of a
+    /// device; on an accelerator, of one process, as many of these as fit]
     #[arg(long, value_name = "T", value_parser = count(1..=65_536))]
     pub(crate) micro_batch: Option<usize>,
     /// Find the largest --micro-batch that fits the memory, by trying

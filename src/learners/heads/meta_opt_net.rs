@@ -202,35 +202,40 @@ impl QuadraticProgram {
     fn residual(&self, at: &Point) -> Vec<f64> {
         let products = at.z.chunks(self.examples).flat_map(|z| times(&self.kernel, z));
         let rest = self.targets.iter().zip(&at.multipliers).zip(at.shared.iter().cycle());
-        products.zip(rest).map(|(product, ((y, price), v))| product - y + price + v).collect()
+        products
+            .zip(rest)
+            .map(|(product, ((y, multiplier), v))| product - y + multiplier + v)
+            .collect()
     }
 
     /// Inverses of `kernel + multipliers / slack`.
     fn blocks(&self, at: &Point) -> ClassBlocks {
-        let barrier = at.multipliers.iter().zip(&at.slack).map(|(price, slack)| price / slack);
+        let barrier =
+            at.multipliers.iter().zip(&at.slack).map(|(multiplier, slack)| multiplier / slack);
         let barrier: Vec<f64> = barrier.collect();
         ClassBlocks::of_sums(&self.kernel, barrier.chunks(self.examples))
     }
 }
 
 impl Point {
-    /// Mean product of slack and price, zero at the solution.
+    /// Mean product of slack and multiplier, zero at the solution.
     fn gap(&self) -> f64 {
         dot(&self.slack, &self.multipliers) / self.slack.len() as f64
     }
 
-    /// Newton's step to where there is no residual and slack times price has changed by `wanted`.
+    /// Newton's step to where there is no residual and slack times multiplier has changed by `wanted`.
     fn direction(&self, blocks: &ClassBlocks, residual: &[f64], wanted: &[f64]) -> Self {
         let right = residual.iter().zip(wanted).zip(&self.slack);
         let right: Vec<f64> = right.map(|((residual, wanted), s)| -residual - wanted / s).collect();
         let (z, shared) = blocks.solve(&right, &vec![0.0; self.shared.len()]);
         let multipliers = wanted.iter().zip(&self.multipliers).zip(z.iter().zip(&self.slack));
-        let multipliers =
-            multipliers.map(|((wanted, price), (z, s))| (wanted + price * z) / s).collect();
+        let multipliers = multipliers
+            .map(|((wanted, multiplier), (z, s))| (wanted + multiplier * z) / s)
+            .collect();
         Self { slack: z.iter().map(|z| -z).collect(), z, multipliers, shared }
     }
 
-    /// The longest step, 1 at most, after which no slack and no price is negative.
+    /// The longest step, 1 at most, after which no slack and no multiplier is negative.
     fn longest(&self, step: &Self) -> f64 {
         let values = self.slack.iter().chain(&self.multipliers);
         let falling =

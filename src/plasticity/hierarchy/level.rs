@@ -89,7 +89,7 @@ impl<B: Backend> Level<B> {
     ) -> (Self, PlasticLinear<B>) {
         let scale = learning.relative.map(|tau| self.scale(&seen, tau));
         let Learning { rule, rate, .. } = learning;
-        let make = |change: WeightUpdate<B>, weight| match (scale, &change.forgetting) {
+        let make = |change: WeightUpdate<B>, weight| match (scale, &change.decay) {
             (None, _) => change.apply(weight, rate),
             // A steady decay has nothing to do with the inputs' power.
             (Some(scale), Decay::Same(_)) => {

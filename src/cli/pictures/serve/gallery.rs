@@ -263,7 +263,9 @@ impl<B: Backend> Served for Gallery<B> {
     }
 
     fn file(&self) -> Result<Vec<u8>, GalleryError> {
-        self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
+        if self.classes.is_empty() {
+            return Err(GalleryError::TooFewClasses);
+        }
         Ok(fs::read(&self.file)?)
     }
 }

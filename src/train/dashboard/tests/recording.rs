@@ -9,13 +9,13 @@ use burn_train::renderer::{
 /// Keeps what a dashboard would show.
 #[derive(Clone, Default)]
 pub(super) struct Recording {
-    training: Arc<Mutex<Vec<ImageRef>>>,
-    validation: Arc<Mutex<Vec<ImageRef>>>,
+    training: Arc<Mutex<Vec<ShownMetric>>>,
+    validation: Arc<Mutex<Vec<ShownMetric>>>,
 }
 
 /// A metric after a batch.
 #[derive(Clone)]
-struct ImageRef {
+struct ShownMetric {
     metric: MetricId,
     value: f64,
     count: usize,
@@ -45,7 +45,7 @@ fn id(metric: &str) -> MetricId {
 }
 
 /// Weighted by what the values count for.
-fn mean(all: &Mutex<Vec<ImageRef>>, metric: &str) -> f64 {
+fn mean(all: &Mutex<Vec<ShownMetric>>, metric: &str) -> f64 {
     let all = all.lock().unwrap();
     let of_it = || all.iter().filter(|shown| shown.metric == id(metric));
     let count: usize = of_it().map(|shown| shown.count).sum();
@@ -53,13 +53,13 @@ fn mean(all: &Mutex<Vec<ImageRef>>, metric: &str) -> f64 {
     of_it().map(|shown| shown.value * shown.count as f64).sum::<f64>() / count as f64
 }
 
-fn keep(all: &Mutex<Vec<ImageRef>>, state: MetricState) {
+fn keep(all: &Mutex<Vec<ShownMetric>>, state: MetricState) {
     let MetricState::Numeric(entry, NumericEntry::Aggregated { aggregated_value, count }) = state
     else {
         panic!("{state:?}")
     };
     let (metric, text) = (entry.metric_id, entry.serialized_entry.formatted);
-    all.lock().unwrap().push(ImageRef { metric, value: aggregated_value, count, text });
+    all.lock().unwrap().push(ShownMetric { metric, value: aggregated_value, count, text });
 }
 
 impl MetricsRendererTraining for Recording {

@@ -52,7 +52,7 @@ function show(found) {
   const accuracy = model.left_out_accuracy === null ? "" :
     `, ${model.left_out_accuracy} % right of ${plural(model.left_out, "example")} left out in turn`;
   $("#about").textContent = `${model.method} on ${model.backbone}${accuracy}`;
-  $("#download").hidden = model.classes.length < 2;
+  $("#download").hidden = model.classes.length === 0;
   $("#classes").replaceChildren(...model.classes.map(card));
 }
 
