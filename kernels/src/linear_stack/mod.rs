@@ -37,9 +37,10 @@ pub struct LinearLayer<B: Backend> {
 /// - returns `[t, n, o]`, `o` the last layer's outputs
 ///
 /// # Conventions
-/// Products are f32 in full. A low `precision` rounds them as its [products](Precision::product) on a
-/// host, in plain operations; on an accelerator f32 is faster, because small products in a low type would be
-/// as many launches of their own. Biases and ReLU are f32. The gradient of ReLU is zero at zero. A fused body lets NaN pass
+/// Products of f32 are f32 in full. On a host a low `precision` rounds them, as its
+/// [products](Precision::product), in plain operations; an accelerator multiplies f32 operands in f32
+/// whatever the precision, because each product in a low type would be a launch of its own. Biases and ReLU
+/// are f32. The gradient of ReLU is zero at zero. A fused body lets NaN pass
 /// it, as PyTorch does; in plain operations it is the backend's own, and Flex's makes NaN zero. A lane
 /// is the work of one thread on a host. On an accelerator it is that of one thread block for small
 /// layers, of which as many as can be bound are one launch; of larger ones every product is a launch.

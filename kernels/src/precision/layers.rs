@@ -26,8 +26,8 @@ impl Precision {
         biased(self.product(x, weight, product), bias)
     }
 
-    /// [`linear`](crate::linear()) with its product in this precision, on an accelerator in f32; the bias is
-    /// added in f32.
+    /// [`linear`](crate::linear()) with its product in this precision, of f32 on an accelerator in f32; the
+    /// bias is added in f32.
     pub fn linear<B: Backend>(
         self,
         x: Tensor<B, 2>,

@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry;
 
-/// What convolutions and matrix products compute in; all else is `f32`. Linear layers are `f32` on an
-/// accelerator.
+/// What convolutions and, on a host, linear layers compute in; all else is `f32`.
 ///
 /// Parameters, batch statistics, prototypes, distances, softmax, losses and the steps of an inner
 /// loop are not products in this sense.
