@@ -125,7 +125,7 @@ fn is_of(platform: &str, name: &str) -> bool {
 }
 
 impl Inventory {
-    /// The device that is wanted. `auto` takes the best that works and says what it passed over;
+    /// The device that is wanted. `auto` takes the best that works and says what it skipped;
     /// anything else is that or an error.
     ///
     /// # Errors
