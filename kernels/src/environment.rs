@@ -22,6 +22,16 @@ pub fn requested() -> Option<&'static str> {
     WANTED.as_deref()
 }
 
+/// Whether `FEWSHOT_LAUNCH_BLOCKING` asks to wait for each kernel, so that a device's error names the one that
+/// failed; as `CUDA_LAUNCH_BLOCKING` does for PyTorch.
+#[cfg(feature = "cube")]
+pub fn blocks_launches() -> bool {
+    static WANTED: LazyLock<bool> = LazyLock::new(|| {
+        std::env::var_os("FEWSHOT_LAUNCH_BLOCKING").is_some_and(|it| !it.is_empty() && it != "0")
+    });
+    *WANTED
+}
+
 thread_local! {
     static REFERENCE: Cell<bool> = const { Cell::new(false) };
 }

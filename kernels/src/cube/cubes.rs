@@ -1,8 +1,13 @@
 //! How many units a kernel gets, and sums over those of one cube.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use burn_cubecl::CubeRuntime;
 use cubecl::client::ComputeClient;
+use cubecl::future::block_on;
 use cubecl::prelude::*;
+
+use crate::environment::blocks_launches;
 
 /// Cubes of a reduction's first stage: enough to fill a device, and few to add up.
 const MOST_CUBES: usize = 128;
@@ -78,10 +83,28 @@ macro_rules! launch {
             $($width,)?
             $($crate::cube::array(&$tensor),)*
             $($other,)*
-        )
+        );
+        $crate::cube::after_launch::<R>(client, stringify!($kernel));
     }};
 }
 pub(crate) use launch;
+
+/// Where launches block, waits for the kernel of this name and panics with what the device says if it failed.
+pub fn after_launch<R: CubeRuntime>(client: &ComputeClient<R>, kernel: &str) {
+    if !blocks_launches() {
+        return;
+    }
+    // CubeCL 0.10 unwraps the answer of a device's thread that panicked.
+    let waited = catch_unwind(AssertUnwindSafe(|| block_on(client.sync())));
+    match waited {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => panic!("{error}\n{IN_KERNEL}{kernel}"),
+        Err(_) => panic!("CallError\n{IN_KERNEL}{kernel}"),
+    }
+}
+
+/// What the name of a kernel follows in the message of a device.
+const IN_KERNEL: &str = "in the kernel ";
 
 /// Cubes of so many units in each of three dimensions: a launch without any would leave CUDA's server
 /// unusable, and one of more in a dimension than the device takes would never run. Either panics.

@@ -131,9 +131,13 @@ fn of_device(text: &str) -> bool {
 
 fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -> HardwareError {
     let name = format!("{device:?}");
+    let reason = |line: &str| match said.iter().flat_map(|text| text.lines()).find(is_of_kernel) {
+        Some(kernel) => format!("{line}, {kernel}"),
+        None => line.to_owned(),
+    };
     let Some((asked, line)) = said.iter().find_map(|text| classify(text)) else {
-        let reason = said.iter().find_map(|text| first_line(text)).unwrap_or_default();
-        return HardwareError::Failed { device: name, reason: reason.to_owned() };
+        let line = said.iter().find_map(|text| first_line(text)).unwrap_or_default();
+        return HardwareError::Failed { device: name, reason: reason(line) };
     };
     let threads = Threads::Named(thread_names::<B>(device).into());
     let told = caught(threads, ANY, || {
@@ -147,7 +151,12 @@ fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -
         (in_use, free)
     });
     let (in_use, free) = told.result.unwrap_or((None, None));
-    HardwareError::OutOfMemory { device: name, asked, in_use, free, reason: line.to_owned() }
+    HardwareError::OutOfMemory { device: name, asked, in_use, free, reason: reason(line) }
+}
+
+/// Whether a line names the kernel that failed, as it does where launches block.
+fn is_of_kernel(line: &&str) -> bool {
+    line.starts_with("in the kernel ")
 }
 
 /// The names of the threads in which CubeCL 0.10 runs a device (cubecl-common,
@@ -232,6 +241,18 @@ mod tests {
         assert!(devices.into_iter().all(of_device));
         let mistakes = ["index out of bounds: the len is 3 but the index is 5", "", "no episodes"];
         assert!(!mistakes.into_iter().any(of_device));
+    }
+
+    /// As `fewshot-kernels` has it where launches block.
+    #[test]
+    fn the_kernel_that_failed_is_named() {
+        let said = |text: &str| {
+            error::<Flex>(&Default::default(), &[text.to_owned(), "CallError".to_owned()], None)
+        };
+        let failed = "An error happened during execution\nCaused by:\n  x\nin the kernel adam";
+        assert!(said(failed).to_string().ends_with("failed: x, in the kernel adam"));
+        let refused = "can't allocate buffer of size: 7\nin the kernel adam";
+        assert!(said(refused).to_string().ends_with("of size: 7, in the kernel adam"));
     }
 
     #[test]
