@@ -17,13 +17,19 @@ pub struct Proximal {
     pub strength: f64,
     /// Iterations of conjugate gradients; 5 in the paper.
     pub iterations: usize,
+    /// As in the authors' code: inner steps are without the proximal term, for which training makes one
+    /// more step at the end, and what conjugate gradients solve is damped,
+    /// `(2 I + H / (strength + 10)) x = v`. This is no longer the gradient of a minimum, but closer to
+    /// first-order MAML's, and finite wherever the steps led.
+    #[serde(default)]
+    pub damped: bool,
 }
 
 impl Proximal {
     /// # Errors
     /// When a number makes no sense.
     pub fn check(&self) -> Result<(), AdaptError> {
-        let Self { strength, iterations } = *self;
+        let Self { strength, iterations, .. } = *self;
         let positive = strength.is_finite() && strength > 0.0;
         setting("proximal strength", "a positive number", strength, positive)?;
         setting("conjugate gradients", "at least 1", iterations as f64, iterations > 0)
@@ -45,8 +51,32 @@ impl Proximal {
         }
     }
 
+    /// What the outer loss is taken at, from the `end` of an inner loop with steps of `rate`: where they
+    /// were without the proximal term, after one of that term alone.
+    pub(crate) fn after_steps<B: Backend>(
+        self,
+        end: Vec<Tensor<B, 1>>,
+        start: &[Tensor<B, 1>],
+        rate: f64,
+    ) -> Vec<Tensor<B, 1>> {
+        if !self.damped {
+            return end;
+        }
+        let pull = rate * self.strength;
+        let pairs = end.into_iter().zip(start);
+        pairs.map(|(end, start)| end.clone() - (end - start.clone()) * pull).collect()
+    }
+
+    /// Factors of `I` and `H` in what conjugate gradients solve.
+    fn system(self) -> [f64; 2] {
+        match self.damped {
+            true => [1.0 + DAMPING, 1.0 / (self.strength + STRENGTH_DAMPING)],
+            false => [1.0, 1.0 / self.strength],
+        }
+    }
+
     /// The gradient of `loss` of the fast weights `values` by what their inner loop began with:
-    /// `(I + H / strength)^-1 v` for `lanes` tasks, with `v` the gradient of the outer loss and `H`
+    /// `(I + H / strength)^-1 v`, or that which is damped, for `lanes` tasks, with `v` the gradient of the outer loss and `H`
     /// the Hessian of the support loss, whose gradient is `gradient_fn` without the proximal term.
     ///
     /// What does not move has no gradient here: it is frozen. Exact where `values` are a minimum
@@ -80,10 +110,11 @@ impl Proximal {
         })
     }
 
-    /// Conjugate gradients for `(I + H / strength) x = wanted`, each task by itself.
+    /// Conjugate gradients for `A x = wanted` with `A = I + H / strength`, or what is damped, each task by
+    /// itself.
     ///
-    /// They minimise `x^T (I + H / strength) x / 2 - wanted^T x`, which has no minimum where `H` curves
-    /// down by more than the strength, as it may at the end of too few inner steps: quotients of such
+    /// They minimise `x^T A x / 2 - wanted^T x`, which has no minimum where `H` curves down by more than the
+    /// strength, as it may at the end of too few inner steps: quotients of such
     /// curvatures have any sign and size. As in Steihaug's, the iterations of a task end where a direction
     /// has no minimum, or leads farther than [`LONGEST`], and there at that length. Never so where `H` is
     /// nowhere below `-strength / 2`: no eigenvalue is then below a half, and the norm grows to the
@@ -104,10 +135,11 @@ impl Proximal {
         let farthest = square.clone() * (LONGEST * LONGEST);
         let mut ended = square.clone().lower_elem(0.0);
         let mut residual = wanted;
+        let [identity, of_hessian] = self.system();
         for _ in 0..self.iterations {
-            let curved = hessian(&direction).into_iter().map(|curved| curved / self.strength);
-            let curved: Vec<_> =
-                direction.iter().zip(curved).map(|(one, curved)| one.clone() + curved).collect();
+            let pairs = direction.iter().zip(hessian(&direction));
+            let curved = pairs.map(|(one, curved)| one.clone() * identity + curved * of_hessian);
+            let curved: Vec<_> = curved.collect();
             let curvature = dot(&direction, &curved, lanes);
             let length = square.clone() / (curvature.clone() + TINY);
             let there = plus(&solution, &length, &direction);
@@ -126,6 +158,10 @@ impl Proximal {
         solution
     }
 }
+
+/// The authors' code's `cg_damping` and `lam_damping`.
+const DAMPING: f64 = 1.0;
+const STRENGTH_DAMPING: f64 = 10.0;
 
 /// How much longer than the outer loss's gradient an implicit gradient may be.
 const LONGEST: f64 = 2.0;
@@ -243,13 +279,46 @@ mod tests {
         let weights = vector(&[1.0, -2.0, 0.5, 3.0]);
         let loss =
             |_: usize, values: &[Tensor<B, 1>]| Some((values[0].clone() * weights.clone()).sum());
-        let proximal = Proximal { strength: 4.0, iterations: 2 };
+        let proximal = Proximal { strength: 4.0, iterations: 2, damped: false };
         let values = [vector(&[0.3, 0.7, -0.2, 0.1])];
         let found = proximal.gradient(&gradient_fn, (&values, &[true]), 2, &loss, 1);
         // s (A + s)^-1 = 4 / 41 [[7, -1], [-1, 6]]
         let by_hand = |v: [f64; 2]| [7.0 * v[0] - v[1], 6.0 * v[1] - v[0]].map(|x| 4.0 / 41.0 * x);
         let expected = [by_hand([1.0, -2.0]), by_hand([0.5, 3.0])].concat();
         for (found, expected) in read(found.start[0].as_ref().unwrap()).iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+        }
+    }
+
+    /// Two tasks of the diagonal Hessian (24, -12); `s = 2`, so that the system is that of `2 + H / 12`.
+    #[test]
+    fn a_damped_gradient_has_a_larger_identity_and_less_of_the_hessian() {
+        let hessian = vector(&[24.0, -12.0, 24.0, -12.0]);
+        let gradient_fn =
+            |_: usize, values: &[Tensor<B, 1>]| vec![Some(values[0].clone() * hessian.clone())];
+        let weights = vector(&[4.0, 3.0, -8.0, 0.5]);
+        let loss =
+            |_: usize, values: &[Tensor<B, 1>]| Some((values[0].clone() * weights.clone()).sum());
+        let proximal = Proximal { strength: 2.0, iterations: 2, damped: true };
+        let values = [vector(&[0.0; 4])];
+        let found = proximal.gradient(&gradient_fn, (&values, &[true]), 2, &loss, 1);
+        for (found, expected) in
+            read(found.start[0].as_ref().unwrap()).iter().zip([1.0, 3.0, -2.0, 0.5])
+        {
+            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+        }
+    }
+
+    /// At a rate of 0.1 and a strength of 2 the last step goes back a fifth of the way.
+    #[test]
+    fn a_damped_loop_ends_with_one_step_of_the_proximal_term() {
+        let [start, end] = [vector(&[1.0, -1.0]), vector(&[2.0, -6.0])];
+        let after = |damped| {
+            let proximal = Proximal { strength: 2.0, iterations: 1, damped };
+            read(&proximal.after_steps(vec![end.clone()], &[start.clone()], 0.1)[0].clone().inner())
+        };
+        assert_eq!(after(false), [2.0, -6.0]);
+        for (found, expected) in after(true).iter().zip([1.8, -5.0]) {
             assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
         }
     }
@@ -270,7 +339,7 @@ mod tests {
         let weights = vector(&v.concat());
         let loss =
             |_: usize, values: &[Tensor<B, 1>]| Some((values[0].clone() * weights.clone()).sum());
-        let proximal = Proximal { strength: 4.0, iterations: 3 };
+        let proximal = Proximal { strength: 4.0, iterations: 3, damped: false };
         let values = [vector(&[0.0; 8])];
         let found = proximal.gradient(&gradient_fn, (&values, &[true]), 4, &loss, 1);
         // From (10/7, 5/7) along (30, 120) / 49.
@@ -286,7 +355,7 @@ mod tests {
     fn the_proximal_term_pulls_towards_the_start() {
         let gradient_fn = |_: usize, values: &[Tensor<B, 1>]| vec![Some(values[0].zeros_like())];
         let start = [vector(&[1.0, 2.0])];
-        let proximal = Proximal { strength: 3.0, iterations: 1 };
+        let proximal = Proximal { strength: 3.0, iterations: 1, damped: false };
         let found = proximal.gradient_fn(&gradient_fn, &start)(0, &[vector(&[1.5, 2.0])]);
         assert_eq!(read(&found[0].clone().unwrap().inner()), [1.5, 0.0]);
     }

@@ -17,9 +17,8 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// the loss as flat as steps of a fixed length need it: those of gradient descent are cut to
     /// `1 / L`, where `L` is how much the gradient changed along the last one. Where a few steps have not
     /// reached a minimum, `I + H / strength` need not be positive definite: conjugate gradients end
-    /// where a direction curves down, and at twice the length of `v`. The authors' code has a fixed rate
-    /// and solves the damped `((1 + c) I + H / (strength + 10))^-1 v` with `c = 1`; its inner steps
-    /// are without the proximal term, for which there is one more step at the end.
+    /// where a direction curves down, and at twice the length of `v`. The authors' code does otherwise in
+    /// three places, as does [`Proximal::damped`].
     ///
     /// # Errors
     /// As [`Maml::new`], and when the strength is not positive or no iteration is made.

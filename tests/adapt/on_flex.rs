@@ -121,7 +121,7 @@ fn implicit_gradients_are_central_differences_at_the_minimum() {
     let network = &Golden::read().networks["conv_stride"];
     let (encoder, features) = encoder::<B>("conv_stride");
     let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
-    let proximal = Proximal { strength: 1000.0, iterations: 12 };
+    let proximal = Proximal { strength: 1000.0, iterations: 12, damped: false };
     let inner = InnerLoop::new(20, 0.00095);
     let made = Maml::implicit(classifier.clone(), inner.clone(), proximal).unwrap();
     assert_central_differences(&made, network);

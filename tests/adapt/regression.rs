@@ -62,7 +62,8 @@ fn anil_moves_the_last_layer_of_an_mlp_alone() {
 #[test]
 fn implicit_maml_adapts_where_steps_of_a_fixed_length_diverge() {
     let (mlp, batch) = golden();
-    let (inner, proximal) = (InnerLoop::new(60, 2.0), Proximal { strength: 2.0, iterations: 2 });
+    let (inner, proximal) =
+        (InnerLoop::new(60, 2.0), Proximal { strength: 2.0, iterations: 2, damped: false });
     let plain = Maml::new(mlp.clone(), inner.clone()).unwrap();
     assert!(plain.divergence(&batch).is_some());
     let implicit = Maml::implicit(mlp, inner, proximal).unwrap();
@@ -75,6 +76,22 @@ fn implicit_maml_adapts_where_steps_of_a_fixed_length_diverge() {
     };
     let (start, end) = (error(&implicit, 0), error(&implicit, 60));
     assert!(end < start, "{start} before, {end} after");
+}
+
+#[test]
+fn damped_implicit_maml_adapts_as_maml_does() {
+    let (mlp, batch) = golden();
+    let (inner, proximal) =
+        (InnerLoop::new(3, 0.05), Proximal { strength: 2.0, iterations: 2, damped: true });
+    let predict = |learner: Maml<B, Mlp<B>>| {
+        read(learner.adapt(&batch.support).predict(batch.queries.inputs.clone()))
+    };
+    let implicit = |proximal| {
+        predict(Maml::implicit(mlp.clone(), inner.clone(), proximal).expect("an inner loop"))
+    };
+    let plain = predict(Maml::new(mlp.clone(), inner.clone()).expect("an inner loop"));
+    assert_eq!(implicit(proximal), plain);
+    assert_ne!(implicit(Proximal { damped: false, ..proximal }), plain);
 }
 
 /// `F.mse_loss` of each task, which is a mean over examples and values.

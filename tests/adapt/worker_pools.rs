@@ -72,9 +72,11 @@ pub fn what_worker_pools_find_by_other_methods_is_the_same<B: AutodiffBackend>()
         let (encoder, features) = encoder::<B>("conv_pool");
         Classifier::new(encoder, features, WAYS, &Default::default())
     };
-    let (inner, proximal) = (InnerLoop::new(2, 0.3), Proximal { strength: 4.0, iterations: 2 });
+    let (inner, proximal) =
+        (InnerLoop::new(2, 0.3), Proximal { strength: 4.0, iterations: 2, damped: false });
     let learners = [
         ("implicit", Maml::implicit(network(), inner.clone(), proximal)),
+        ("damped", Maml::implicit(network(), inner.clone(), Proximal { damped: true, ..proximal })),
         ("reptile", Maml::reptile(network(), inner.clone(), 4)),
         ("prototypical", Maml::prototypical(network(), inner)),
     ];

@@ -178,6 +178,7 @@ fn wrong_usage_exits_with_2() {
         &["train", "--method", "maml", "--train-ways", "20"],
         &["train", "--method", "maml", "--metric", "cosine"],
         &["train", "--method", "maml", "--proximal", "2"],
+        &["train", "--method", "maml", "--damped"],
         &["train", "--method", "maml", "--batch-norm", "running"],
         &["train", "--method", "fomaml", "--order", "second"],
         &["train", "--method", "imaml", "--proximal", "-1"],

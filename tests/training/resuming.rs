@@ -45,7 +45,7 @@ fn a_learner_that_changes_in_the_course_of_training_goes_on_where_a_run_was_stop
     let annealing = Annealing { multi_step: 5, first_order: 4 };
     assert_goes_on(|| Maml::plus_plus(network(), inner(), annealing).unwrap());
     assert_goes_on(|| Maml::meta_sgd(network(), inner()).unwrap());
-    let proximal = Proximal { strength: 2.0, iterations: 2 };
+    let proximal = Proximal { strength: 2.0, iterations: 2, damped: false };
     assert_goes_on(|| Maml::implicit(network(), inner(), proximal).unwrap());
     let (features, device) = (config().features(), Default::default());
     assert_goes_on(|| Plastic::<B, _>::new(encoder(), features, WAYS, TraceRule::Oja, &device));

@@ -34,6 +34,10 @@ pub(crate) struct InnerArgs {
     /// Iterations of imaml's conjugate gradients [default: 5]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) cg_steps: Option<usize>,
+    /// imaml as in its authors' code: inner steps without the proximal term, one of it after them in
+    /// training, and damped conjugate gradients
+    #[arg(long)]
+    pub(crate) damped: bool,
     /// Meta-steps in which maml++ has the loss after every inner step, less and less [default:
     /// 5000, for larger images 7500]
     #[arg(long, value_name = "N", value_parser = steps(0..))]
@@ -57,8 +61,9 @@ impl InnerArgs {
     /// The first option that was given.
     pub(crate) fn given(&self) -> Option<String> {
         let first = first_given!(self, inner_lr, inner_steps, eval_inner_steps, order);
-        let of_order = first_given!(self, second_order_route, proximal, cg_steps, multi_step_loss);
-        let others = first_given!(self, first_order_steps, inner_batch, eval_inner_batch, lanes);
-        first.or(of_order).or(others)
+        let implicit = first_given!(self, second_order_route, proximal, cg_steps, damped);
+        let annealing = first_given!(self, multi_step_loss, first_order_steps);
+        let others = first_given!(self, inner_batch, eval_inner_batch, lanes);
+        first.or(implicit).or(annealing).or(others)
     }
 }

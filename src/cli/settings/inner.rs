@@ -49,8 +49,8 @@ impl InnerSettings {
             true => Err(usage!("{options} for {of}, not for {method}")),
             false => Ok(method == of),
         };
-        let given = args.proximal.is_some() || args.cg_steps.is_some();
-        let proximal = only(Method::Imaml, given, "--proximal and --cg-steps are")?;
+        let given = args.proximal.is_some() || args.cg_steps.is_some() || args.damped;
+        let proximal = only(Method::Imaml, given, "--proximal, --cg-steps and --damped are")?;
         let given = args.inner_batch.is_some() || args.eval_inner_batch.is_some();
         let batch = only(Method::Reptile, given, "mini-batches are")?;
         let given = args.multi_step_loss.is_some() || args.first_order_steps.is_some();
@@ -72,6 +72,7 @@ impl InnerSettings {
             proximal: proximal.then(|| Proximal {
                 strength: args.proximal.unwrap_or(2.0),
                 iterations: args.cg_steps.unwrap_or(5),
+                damped: args.damped,
             }),
             batch: batch
                 .then(|| [args.inner_batch.unwrap_or(10), args.eval_inner_batch.unwrap_or(5)]),

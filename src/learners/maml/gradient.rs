@@ -306,6 +306,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
                 let pulled = self.with_proximal_term(flat, &start, lanes);
                 let steps = InnerSteps { inner, adapted, gradient_fn: &*pulled, lanes };
                 let end = steps.run(start.clone(), &self.rates).values;
+                let end = proximal.after_steps(end, &start, inner.rate);
                 proximal.gradient(gradient_fn, (&end, adapted), lanes, outer, inner.steps)
             }
             Outer::Displacement => {

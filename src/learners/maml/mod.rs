@@ -251,7 +251,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
 
     /// The gradient of the inner loss, with the proximal term if there is one, and then for steps of a
     /// length that the curvature allows: the implicit gradient is that of a minimum, and does not see
-    /// how steps of a fixed length miss it.
+    /// how steps of a fixed length miss it. Damped, the steps are plain ones.
     fn with_proximal_term<'a>(
         &self,
         gradient_fn: &'a GradientFn<'a, B>,
@@ -259,6 +259,9 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         lanes: usize,
     ) -> Box<GradientFn<'a, B>> {
         let Outer::Implicit(proximal) = self.settings.outer else { return Box::new(gradient_fn) };
+        if proximal.damped {
+            return Box::new(gradient_fn);
+        }
         let pulled = proximal.gradient_fn(gradient_fn, start);
         let inner = &self.settings.inner;
         match inner.rule {
