@@ -708,44 +708,46 @@ mod placements {
         assert!(catch_unwind(AssertUnwindSafe(batch)).is_err());
     }
 
-    #[cfg(feature = "wgpu")]
-    mod of_an_accelerator {
-        use burn::backend::{Autodiff, Wgpu};
+    on_accelerators! {
+        images_are_on_the_device_where_they_fit
+        all_views_of_a_block_share_its_copy_on_a_device
+        where_images_lie_changes_no_episode
+        a_dataset_without_a_block_stays_on_the_host
+    }
 
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    mod laws {
         use super::*;
 
-        #[test]
-        fn images_are_on_the_device_where_they_fit() {
+        pub fn images_are_on_the_device_where_they_fit<B: Backend>() {
             let bytes = glyphs().bytes() as u64;
-            let auto = |free| placed::<Wgpu>(DataPlacement::Auto, free);
+            let auto = |free| placed::<B>(DataPlacement::Auto, free);
             assert_eq!(auto(None), Ok(DataPlacement::Device));
             assert_eq!(auto(Some(4 * bytes)), Ok(DataPlacement::Device));
             assert_eq!(auto(Some(4 * bytes - 1)), Ok(DataPlacement::Host));
-            let device = |free| placed::<Wgpu>(DataPlacement::Device, free);
+            let device = |free| placed::<B>(DataPlacement::Device, free);
             assert_eq!(device(None), Ok(DataPlacement::Device));
             assert_eq!(device(Some(bytes)), Ok(DataPlacement::Device));
             let room = bytes - 1;
             assert_eq!(device(Some(room)), Err(EpisodeError::NoRoom { bytes, room }));
-            assert_eq!(placed::<Wgpu>(DataPlacement::Host, None), Ok(DataPlacement::Host));
+            assert_eq!(placed::<B>(DataPlacement::Host, None), Ok(DataPlacement::Host));
         }
 
-        #[test]
-        fn all_views_of_a_block_share_its_copy_on_a_device() {
+        pub fn all_views_of_a_block_share_its_copy_on_a_device<B: Backend>() {
             let set = glyphs();
             let block = set.block().unwrap().clone();
             let sampler =
                 set.select(&[1, 2, 0, 5]).sampler(Protocol::new(3, 1).with_queries(2), 1).unwrap();
             let device = Default::default();
-            assert!(!block.is_on::<Wgpu>(&device));
-            sampler.batch::<Autodiff<Wgpu>>([0], &device);
-            assert!(block.is_on::<Wgpu>(&device));
+            assert!(!block.is_on::<B>(&device));
+            sampler.batch::<Autodiff<B>>([0], &device);
+            assert!(block.is_on::<B>(&device));
             // What is there already needs no room.
             let mut other = set.sampler(Protocol::new(3, 1).with_queries(2), 1).unwrap();
-            assert_eq!(other.place_data::<Wgpu>(&device, Some(0)), Ok(DataPlacement::Device));
+            assert_eq!(other.place_data::<B>(&device, Some(0)), Ok(DataPlacement::Device));
         }
 
-        #[test]
-        fn where_images_lie_changes_no_episode() {
+        pub fn where_images_lie_changes_no_episode<B: Backend>() {
             let scaling = Scaling { mean: vec![0.1, 0.5, -0.2], std: vec![0.5, 0.25, 2.0] };
             let sets = [
                 glyphs(),
@@ -756,7 +758,7 @@ mod placements {
                 let sampler = set.sampler(Protocol::new(3, 1).with_queries(2), 5).unwrap();
                 let images = |data_on| {
                     let sampler = sampler.clone().with_data_on(data_on);
-                    let batch = sampler.batch::<Wgpu>([7, 2], &Default::default());
+                    let batch = sampler.batch::<B>([7, 2], &Default::default());
                     read(batch.joined())
                 };
                 let (device, host) = (images(DataPlacement::Device), images(DataPlacement::Host));
@@ -788,14 +790,13 @@ mod placements {
             }
         }
 
-        #[test]
-        fn a_dataset_without_a_block_stays_on_the_host() {
+        pub fn a_dataset_without_a_block_stays_on_the_host<B: Backend>() {
             let sampler =
                 EpisodeSampler::new(Written(glyphs()), Protocol::new(3, 1).with_queries(2), 1)
                     .unwrap();
             let placed = |data_on| {
                 let mut sampler = sampler.clone().with_data_on(data_on);
-                sampler.place_data::<Wgpu>(&Default::default(), None)
+                sampler.place_data::<B>(&Default::default(), None)
             };
             assert_eq!(placed(DataPlacement::Auto), Ok(DataPlacement::Host));
             assert_eq!(placed(DataPlacement::Device), Err(EpisodeError::NoBlock));

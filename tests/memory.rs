@@ -285,11 +285,64 @@ mod flex {
     }
 }
 
+/// Laws of CubeCL's pools.
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod pools {
+    use super::*;
+
+    /// What is told to be free.
+    pub fn a_refusal_tells_what_was_asked_for_and_in_use<B: Backend>() -> Option<Bytes> {
+        let device = B::Device::default();
+        let kept = Tensor::<B, 1>::ones([250_000], &device);
+        let in_use = memory_stats::<B>(&device).in_use;
+        assert!(in_use >= Some(Bytes(1_000_000)));
+        let error = refused::<B>(&device, 1 << 40);
+        let HardwareError::OutOfMemory { asked, in_use: found, free, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((*asked, *found), (Some(Bytes(4 << 40)), in_use));
+        assert!(error.to_string().contains("(asked for 4.00 TiB, in use "), "{error}");
+        drop(kept);
+        *free
+    }
+
+    pub fn a_probe_leaves_nothing_behind<B: Backend>() {
+        let detect = || drop(HardwareManager::<B>::detect(HardwareConfig::new()).unwrap());
+        detect();
+        let ((), report) = MemoryScope::measure::<B, _>(&Default::default(), || {
+            (0..5).for_each(|_| detect());
+        });
+        assert_eq!(report.left_behind, Some(0));
+    }
+
+    /// What is told of the device's memory: all and free.
+    pub fn a_pool_counts_a_tensor_and_gives_its_pages_back<B: Backend>() -> [Option<Bytes>; 2] {
+        // CUDA's buffers are multiples of 512 bytes.
+        const FLOATS: usize = 256_000;
+        const BYTES: u64 = 4 * FLOATS as u64;
+        let device = B::Device::default();
+        let (tensor, report) =
+            MemoryScope::measure::<B, _>(&device, || Tensor::<B, 1>::ones([FLOATS], &device));
+        assert_eq!(report.after.source, MemorySource::Pool);
+        assert_eq!(report.left_behind, Some(BYTES as i64));
+        assert!(report.peak >= Some(Bytes(BYTES)));
+        assert!(report.after.reserved >= report.after.in_use);
+        drop(tensor);
+        let before = memory_stats::<B>(&device);
+        release::<B>(&device);
+        let after = memory_stats::<B>(&device);
+        assert!(after.reserved <= before.reserved, "{before} then {after}");
+        assert_eq!(after.in_use, before.in_use);
+        [report.after.total, report.after.free]
+    }
+}
+
+/// wgpu does not tell what is free.
 #[cfg(feature = "wgpu")]
 mod wgpu {
     use burn::backend::Wgpu;
 
-    use super::*;
+    use super::pools;
 
     #[test]
     fn training_keeps_no_memory() {
@@ -298,46 +351,51 @@ mod wgpu {
 
     #[test]
     fn a_refusal_tells_what_was_asked_for_and_in_use() {
-        let device = Default::default();
-        let kept = Tensor::<Wgpu, 1>::ones([250_000], &device);
-        let in_use = memory_stats::<Wgpu>(&device).in_use;
-        assert!(in_use >= Some(Bytes(1_000_000)));
-        let error = refused::<Wgpu>(&device, 1 << 40);
-        let HardwareError::OutOfMemory { asked, in_use: found, free, .. } = &error else {
-            panic!("{error}")
-        };
-        // wgpu does not tell what is free.
-        assert_eq!((*asked, *found, *free), (Some(Bytes(4 << 40)), in_use, None));
-        assert!(error.to_string().contains("(asked for 4.00 TiB, in use "), "{error}");
-        drop(kept);
+        assert_eq!(pools::a_refusal_tells_what_was_asked_for_and_in_use::<Wgpu>(), None);
     }
 
     #[test]
     fn a_probe_leaves_nothing_behind() {
-        let detect = || drop(HardwareManager::<Wgpu>::detect(HardwareConfig::new()).unwrap());
-        detect();
-        let ((), report) = MemoryScope::measure::<Wgpu, _>(&Default::default(), || {
-            (0..5).for_each(|_| detect());
-        });
-        assert_eq!(report.left_behind, Some(0));
+        pools::a_probe_leaves_nothing_behind::<Wgpu>();
     }
 
     #[test]
     fn a_pool_counts_a_tensor_and_gives_its_pages_back() {
-        let device = Default::default();
-        let (tensor, report) = MemoryScope::measure::<Wgpu, _>(&device, || {
-            Tensor::<Wgpu, 1>::ones([250_000], &device)
-        });
-        assert_eq!(report.after.source, MemorySource::Pool);
-        assert_eq!(report.left_behind, Some(1_000_000));
-        assert!(report.peak >= Some(Bytes(1_000_000)));
-        assert!(report.after.reserved >= report.after.in_use);
-        assert_eq!([report.after.total, report.after.free], [None; 2]);
-        drop(tensor);
-        let before = memory_stats::<Wgpu>(&device);
-        release::<Wgpu>(&device);
-        let after = memory_stats::<Wgpu>(&device);
-        assert!(after.reserved <= before.reserved, "{before} then {after}");
-        assert_eq!(after.in_use, before.in_use);
+        let told = pools::a_pool_counts_a_tensor_and_gives_its_pages_back::<Wgpu>();
+        assert_eq!(told, [None; 2]);
+    }
+}
+
+/// CUDA's driver tells what is free.
+#[cfg(feature = "cuda")]
+mod cuda {
+    use burn::backend::Cuda;
+
+    use super::{Bytes, pools};
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn training_keeps_no_memory() {
+        super::training_keeps_no_memory::<Cuda>(0);
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn a_refusal_tells_what_was_asked_for_in_use_and_free() {
+        let free = pools::a_refusal_tells_what_was_asked_for_and_in_use::<Cuda>();
+        assert!(free > Some(Bytes(0)));
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn a_probe_leaves_nothing_behind() {
+        pools::a_probe_leaves_nothing_behind::<Cuda>();
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn a_pool_counts_a_tensor_and_gives_its_pages_back() {
+        let [total, free] = pools::a_pool_counts_a_tensor_and_gives_its_pages_back::<Cuda>();
+        assert!(free > Some(Bytes(0)) && free < total, "{free:?} of {total:?}");
     }
 }

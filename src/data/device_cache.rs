@@ -59,10 +59,11 @@ fn find<B: Backend, K: PartialEq>(
     key: &K,
     device: &B::Device,
 ) -> Option<B::IntTensorPrimitive> {
-    let mut cache = kept.iter().filter(|(of, _)| of == key).filter_map(|(_, upload)| {
-        upload.downcast_ref::<Cached<B::IntTensorPrimitive, B::Device>>()
-    });
-    cache.find(|upload| upload.device == *device).map(|upload| upload.tensor.clone())
+    let mut of_key = kept.iter().filter(|(of, _)| of == key);
+    of_key.find_map(|(_, kept)| {
+        let cached = kept.downcast_ref::<Cached<B::IntTensorPrimitive, B::Device>>()?;
+        (cached.device == *device).then(|| cached.tensor.clone())
+    })
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -126,6 +126,16 @@ mod tests {
     }
 
     #[test]
+    fn an_inventory_with_the_old_name_of_skipped_is_read() {
+        let mut inventory = fixtures::inventory("amd_laptop");
+        inventory.devices[0].skipped = Some("CUBECL_WGPU_DEFAULT_DEVICE names Cpu".to_owned());
+        let text = serde_json::to_string(&inventory).unwrap();
+        let old = text.replace("\"skipped\":", "\"passed_over\":");
+        assert_ne!(old, text);
+        assert_eq!(Inventory::parse(&old), Ok(inventory));
+    }
+
+    #[test]
     fn a_file_that_is_no_inventory_is_told_apart_from_an_old_one() {
         let text = fs::read_to_string(fixtures::path("m3_max")).unwrap();
         let old = text.replacen("\"version\": 1", "\"version\": 0", 1);

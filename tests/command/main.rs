@@ -8,6 +8,8 @@ mod examples;
 mod formats;
 mod heads;
 mod inner_loop;
+#[cfg(feature = "serve")]
+mod page;
 mod pictures;
 mod plasticity;
 mod reproduce;

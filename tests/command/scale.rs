@@ -235,6 +235,20 @@ mod processes {
         command.output().expect("mpirun, of Debian's openmpi-bin, is there")
     }
 
+    /// A process for each of `own`, with options of its own.
+    fn mpirun_each(run: &Path, options: &[&str], own: [[&str; 2]; 2]) -> Output {
+        let mut command = starter();
+        for (index, own) in own.into_iter().enumerate() {
+            if index > 0 {
+                command.arg(":");
+            }
+            command.args(["-n", "1", env!("CARGO_BIN_EXE_fewshot")]);
+            command.args(super::super::SMALL).arg(run).args(["--threads", "1"]);
+            command.args(options).args(own);
+        }
+        command.output().expect("mpirun, of Debian's openmpi-bin, is there")
+    }
+
     #[test]
     fn several_processes_make_the_steps_of_one() {
         let folder = tempfile::tempdir().unwrap();
@@ -307,19 +321,31 @@ mod processes {
     fn processes_with_different_settings_end_with_the_first_difference() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
-        let mut command = starter();
-        for (index, seed) in ["1", "2"].into_iter().enumerate() {
-            if index > 0 {
-                command.arg(":");
-            }
-            command.args(["-n", "1", env!("CARGO_BIN_EXE_fewshot")]);
-            command.args(super::super::SMALL).arg(&run);
-            command.args(["--meta-batch", "2", "--threads", "1", "--seed", seed]);
-        }
-        let output = command.output().expect("mpirun, of Debian's openmpi-bin, is there");
+        let seeds = [["--seed", "1"], ["--seed", "2"]];
+        let output = mpirun_each(&run, &["--meta-batch", "2"], seeds);
         assert!(!output.status.success());
         let told = stderr(&output);
         assert!(told.contains("seed") && told.contains("process 1"), "{told}");
+    }
+
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn processes_on_accelerators_take_as_many_tasks_as_fit_each_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ["--backend", "wgpu", "--shots", "1", "--steps", "2", "--meta-batch", "12"];
+        let [whole, cut] = ["whole", "cut"].map(|name| folder.path().join(name));
+        json(&mpirun(2, &whole, &options));
+        let budgets = [["--memory-budget", "8GiB"], ["--memory-budget", "30MB"]];
+        let output = mpirun_each(&cut, &options, budgets);
+        json(&output);
+        // The first process speaks, to which all would fit.
+        let told = stderr(&output);
+        assert!(told.contains("4 of 6 tasks fit in memory at once"), "{told}");
+        let [whole, found] = [whole, cut].map(|run| losses(&run));
+        assert_eq!(found.len(), 2);
+        for (found, whole) in found.iter().zip(whole) {
+            assert!((found - whole).abs() < 5e-3 * whole, "{found} is not {whole}");
+        }
     }
 
     #[test]

@@ -1,6 +1,4 @@
-//! `fewshot serve`: the JSON interface, and the page in a browser.
-
-mod browser;
+//! `fewshot serve`: the JSON interface.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,12 +18,11 @@ use ureq::{Agent, Body};
 use super::adapt_run::adapted_run;
 use super::pictures::{BLUE, GREEN, RED, adapted, draw, huge, text};
 use super::{code, fewshot, stderr};
-use browser::Browser;
 
 /// A server, which ends with the test.
 pub struct Server {
     child: Child,
-    url: String,
+    pub url: String,
 }
 
 impl Drop for Server {
@@ -59,19 +56,19 @@ impl Server {
     }
 }
 
-fn agent() -> Agent {
+pub fn agent() -> Agent {
     Agent::config_builder().http_status_as_error(false).build().into()
 }
 
 /// The status and the JSON of an answer, or its text.
-fn answer(mut response: Response<Body>) -> (u16, Value) {
+pub fn answer(mut response: Response<Body>) -> (u16, Value) {
     let text = response.body_mut().read_to_string().unwrap();
     let found = serde_json::from_str(&text).unwrap_or(Value::String(text));
     (response.status().as_u16(), found)
 }
 
 /// The content of a picture of about this colour that is no example.
-fn photo(folder: &Path, colour: [u8; 3]) -> (PathBuf, Vec<u8>) {
+pub fn photo(folder: &Path, colour: [u8; 3]) -> (PathBuf, Vec<u8>) {
     let folder = folder.join(format!("photos/{}-{}", colour[0], colour[2]));
     draw(&folder, colour, 5);
     let file = folder.join("4.png");
@@ -192,6 +189,38 @@ fn a_single_class_outlives_the_server() {
         assert_eq!(server.post(&path, &photo(folder.path(), colour).1).0, 201);
     }
     assert_eq!(server.post("/v1/predict", &red).1["class"], "red");
+}
+
+#[test]
+fn the_last_class_goes_though_somebody_else_has_deleted_the_file() {
+    let folder = TempDir::new().unwrap();
+    let (weights, file) =
+        (super::pictures::weights(folder.path()), folder.path().join("new.fewshot"));
+    let backbone = format!("efficientnet-lite0:{}", text(&weights));
+    let server = Server::start(&[text(&file), "--backbone", &backbone]);
+    let (_, red) = photo(folder.path(), RED);
+    let teach = || server.post("/v1/classes/red/examples", &red);
+    assert_eq!(teach().0, 201);
+    fs::remove_file(&file).unwrap();
+    let (status, found) = server.delete("/v1/classes/red");
+    assert_eq!((status, &found["classes"], &found["pictures"]), (200, &json!([]), &json!([])));
+
+    assert_eq!(teach().0, 201);
+    assert!(file.exists());
+    fs::remove_file(&file).unwrap();
+    // A folder is neither removed nor replaced.
+    fs::create_dir(&file).unwrap();
+    for (part, (status, why)) in
+        [("the file of the model", server.delete("/v1/classes/red")), (text(&file), teach())]
+    {
+        let told = why["error"].as_str().unwrap();
+        assert!(status == 500 && told.contains(part), "{status} {told}");
+        let (_, found) = server.get("/v1/model");
+        assert_eq!((classes(&found), &found["pictures"]), (vec![("red", 1)], &json!([1])));
+    }
+    fs::remove_dir(&file).unwrap();
+    let (status, found) = server.delete("/v1/examples/1");
+    assert_eq!((status, &found["classes"], &found["pictures"]), (200, &json!([]), &json!([])));
 }
 
 #[test]
@@ -351,78 +380,4 @@ fn many_clients_at_once_are_all_answered() {
             });
         }
     });
-}
-
-/// What a visitor of the page does: drops pictures, names a class, corrects an answer, removes a class, downloads the model,
-/// and comes back.
-#[test]
-fn the_page_teaches_and_classifies() {
-    let folder = TempDir::new().unwrap();
-    let Some(browser) = Browser::start(folder.path()) else {
-        eprintln!("skipped: no chromedriver, which drives the browser");
-        return;
-    };
-    let weights = super::pictures::weights(folder.path());
-    let (backbone, file) =
-        (format!("efficientnet-lite0:{}", text(&weights)), folder.path().join("new.fewshot"));
-    let server = Server::start(&[text(&file), "--backbone", &backbone]);
-    browser.open(&server.url);
-    browser.until("document.title === 'new.fewshot – fewshot'");
-    browser.screenshot("empty");
-
-    let examples = |name: &str, count: usize| {
-        format!(
-            "document.querySelectorAll('[data-class=\"{name}\"] .examples img').length === {count}"
-        )
-    };
-    let shown = "[...document.images].every((image) => image.complete && image.naturalWidth > 0)";
-    // Without a name the class is not made, and the page says why.
-    let (red, _) = photo(folder.path(), RED);
-    browser.choose("#new input[type=file]", &[&red]);
-    browser.until("document.querySelector('#problem').textContent === 'Name the class first.'");
-    for (name, colour) in [("red", RED), ("<b>green</b>", GREEN), ("blue", BLUE)] {
-        photo(folder.path(), colour);
-        let of = folder.path().join(format!("photos/{}-{}", colour[0], colour[2]));
-        browser.write("#name", name);
-        browser.choose("#new input[type=file]", &[&of.join("0.png"), &of.join("1.png")]);
-        browser.until(&examples(name, 2));
-        browser.until("document.querySelector('#name').value === ''");
-    }
-    browser.until(shown);
-    browser.screenshot("taught");
-    browser.click("[data-class=\"blue\"] .remove");
-    browser.confirm();
-    browser.until(&examples("blue", 0));
-    browser.drop_on("#unnamed", "leaf.png", &photo(folder.path(), GREEN).1);
-    browser.until("document.querySelector('#answers .verdict').textContent === '<b>green</b>'");
-    browser.until("document.querySelectorAll('#answers .bar').length === 2");
-    browser.until("document.querySelectorAll('#answers .nearest img').length === 3");
-    browser.until(shown);
-    browser.screenshot("answered");
-    // The answer becomes an example.
-    browser.click("#answers .correct button");
-    browser.until(&examples("<b>green</b>", 3));
-    browser.drop_on("#unnamed", "notes.txt", b"no picture");
-    browser
-        .until("document.querySelector('#answers .verdict').textContent.includes('the picture')");
-    browser.click("[data-class=\"red\"] .examples button");
-    browser.until(&examples("red", 1));
-
-    browser.open(&server.url);
-    browser.until(&format!("{} && {}", examples("red", 1), examples("<b>green</b>", 3)));
-    browser.until(shown);
-    let model = AdaptedModel::<Flex>::open(&file, &Default::default()).unwrap();
-    assert_eq!(model.class_names(), ["<b>green</b>", "red"]);
-    assert_eq!(model.examples().rows(), 4);
-    browser.click("#download");
-    let (written, downloaded) = (fs::read(&file).unwrap(), folder.path().join("model.fewshot"));
-    let whole = || fs::read(&downloaded).is_ok_and(|found| found == written);
-    browser.wait("the download is the model's file", whole);
-
-    // Another day the pictures are still there.
-    drop(server);
-    let server = Server::start(&[text(&file)]);
-    browser.open(&server.url);
-    browser.until(&format!("{} && {}", examples("red", 1), examples("<b>green</b>", 3)));
-    browser.until(shown);
 }

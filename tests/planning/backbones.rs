@@ -217,50 +217,101 @@ fn learned_rates_take_more_than_is_said_of_maml() {
     }
 }
 
-#[cfg(feature = "wgpu")]
-fn bundled(name: &str) -> Vec<Backbone> {
-    vec![fewshot::catalog::backbone(name).expect("a bundled backbone").clone()]
-}
-
 /// The peaks of a device are samples, so steps must be long enough to be seen.
-#[cfg(feature = "wgpu")]
-mod on_wgpu {
-    use burn::backend::Wgpu;
-
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod on_a_device {
     use super::*;
+
+    fn bundled(name: &str) -> Vec<Backbone> {
+        vec![fewshot::catalog::backbone(name).expect("a bundled backbone").clone()]
+    }
 
     fn way(method: Method, tasks: usize) -> Way {
         Way::new(method, 3, tasks)
     }
 
-    #[test]
-    fn formulas_come_near() {
-        compare::<Autodiff<Wgpu>>(&bundled("conv4-omniglot-strided"), &[way(Method::ProtoNet, 16)]);
+    pub fn formulas_come_near<G: AutodiffBackend>() {
+        compare::<G>(&bundled("conv4-omniglot-strided"), &[way(Method::ProtoNet, 16)]);
     }
 
     /// Tasks side by side are asked for whole passes between two samples, which see least of these.
-    #[test]
-    fn formulas_cover_what_is_seen_of_tasks_side_by_side() {
+    pub fn formulas_cover_what_is_seen_of_tasks_side_by_side<G: AutodiffBackend>() {
         let maml = way(Method::Maml { steps: 2 }, 2);
         for name in ["conv4-omniglot-strided", "mlp-omniglot"] {
-            let (row, off) = compared::<Autodiff<Wgpu>>(&bundled(name)[0], maml);
+            let (row, off) = compared::<G>(&bundled(name)[0], maml);
             assert!((-BOUND..80.0).contains(&off), "{row}");
         }
+    }
+
+    pub fn formulas_come_near_for_all_ways<G: AutodiffBackend>() {
+        compare::<G>(&bundled("conv4-omniglot-strided"), &ways(3, 3));
+        compare::<G>(&bundled("conv4-omniglot"), &ways(3, 2));
+    }
+
+    pub fn formulas_come_near_for_large_images<G: AutodiffBackend>() {
+        for name in ["conv4-mini-imagenet-32", "conv4-mini-imagenet"] {
+            compare::<G>(&bundled(name), &[Way::new(Method::ProtoNet, 1, 1)]);
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod on_wgpu {
+    use super::on_a_device;
+
+    type W = burn::backend::Autodiff<burn::backend::Wgpu>;
+
+    #[test]
+    fn formulas_come_near() {
+        on_a_device::formulas_come_near::<W>();
+    }
+
+    #[test]
+    fn formulas_cover_what_is_seen_of_tasks_side_by_side() {
+        on_a_device::formulas_cover_what_is_seen_of_tasks_side_by_side::<W>();
     }
 
     #[test]
     #[ignore = "takes software renderers ten minutes"]
     fn formulas_come_near_for_all_ways() {
-        compare::<Autodiff<Wgpu>>(&bundled("conv4-omniglot-strided"), &ways(3, 3));
-        compare::<Autodiff<Wgpu>>(&bundled("conv4-omniglot"), &ways(3, 2));
+        on_a_device::formulas_come_near_for_all_ways::<W>();
     }
 
     #[test]
     #[ignore = "takes software renderers minutes"]
     fn formulas_come_near_for_large_images() {
-        for name in ["conv4-mini-imagenet-32", "conv4-mini-imagenet"] {
-            compare::<Autodiff<Wgpu>>(&bundled(name), &[Way::new(Method::ProtoNet, 1, 1)]);
-        }
+        on_a_device::formulas_come_near_for_large_images::<W>();
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod on_cuda {
+    use super::on_a_device;
+
+    type C = burn::backend::Autodiff<burn::backend::Cuda>;
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn formulas_come_near() {
+        on_a_device::formulas_come_near::<C>();
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn formulas_cover_what_is_seen_of_tasks_side_by_side() {
+        on_a_device::formulas_cover_what_is_seen_of_tasks_side_by_side::<C>();
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn formulas_come_near_for_all_ways() {
+        on_a_device::formulas_come_near_for_all_ways::<C>();
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn formulas_come_near_for_large_images() {
+        on_a_device::formulas_come_near_for_large_images::<C>();
     }
 }
 

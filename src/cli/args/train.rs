@@ -26,9 +26,9 @@ episodes or, except relation, feat and leo, with --train classify. `fewshot eval
 of them, and those that see all queries, on the encoder of a run.
 
 maml and its relatives adapt a linear layer on four convolution blocks: with strides and an average for \
-images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools and 32 channels, as on \
-miniImageNet. Their batch-norm normalises with the images at hand, so tests are transductive except with \
---bn support.
+images of at most 32 pixels, as in the MAML paper on Omniglot (imaml without the average), else with \
+max-pools and 32 channels, as on miniImageNet. Their batch-norm normalises with the images at hand, so \
+tests are transductive except with --bn support.
 
 The defaults of inner rate, inner steps in training and test, queries a class in training and episodes in a \
 step are

@@ -242,7 +242,10 @@ impl RunSettings {
         let config = match (self.inner, Benchmark::of(self.image)) {
             (None, _) => config,
             (Some(_), Benchmark::Omniglot) => {
-                config.with_downsampling(Downsampling::Stride).with_readout(Readout::Average)
+                // As the authors of implicit MAML have it.
+                let flat = self.method == Method::Imaml;
+                let readout = if flat { Readout::Flatten } else { Readout::Average };
+                config.with_downsampling(Downsampling::Stride).with_readout(readout)
             }
             (Some(_), _) => config.with_channels(32),
         };

@@ -11,11 +11,10 @@ use fewshot::episode::TaskSource;
 use fewshot::hardware::{Bytes, SearchBudget};
 use fewshot::kernels::{Route, route};
 use fewshot::learners::MetaLearner;
-use fewshot::parallel::gather_numbers;
 use fewshot::train::{MetaTrainer, Trained, TrainingReport, find_meta_batch};
 use serde::Serialize;
 
-use super::scale::{World, tell_profile, used, with_peak};
+use super::scale::{World, smallest, tell_profile, used, with_peak};
 use crate::cli::args::TrainArgs;
 use crate::cli::prelude::*;
 use crate::cli::progress;
@@ -155,8 +154,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         let keep_free = self.args.scale.auto_batch_margin;
         let budget = SearchBudget { bytes: budget, keep_free };
         let found = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
-        let all = gather_numbers(&**self.world, &[found.chosen as f64])?.concat();
-        let chosen = all.into_iter().fold(f64::INFINITY, f64::min) as usize;
+        let chosen = smallest(self.world, found.chosen)?;
         print_status(format_args!("{chosen} of {most} tasks fit {} at once", budget.usable()));
         Ok((chosen < most || replicas > accumulate).then_some(chosen))
     }

@@ -7,19 +7,32 @@ use fewshot::kernels::{Route, route};
 
 use super::fit::share_of;
 use super::images::Training;
+use super::scale::smallest;
 use crate::cli::args::Method;
 use crate::cli::prelude::*;
 
 impl Training {
-    /// That a step fits the budget, or nine tenths of what is free to one of the processes, and no tensor is larger than
-    /// one may be, by the formulas of the network. On an accelerator, which takes all tasks at once unless it is told how
-    /// many, a single process takes as many as fit; all else is refused. Where nothing of that is known, all fit.
+    /// Cuts a step to as many tasks at once as fit in every process.
     pub(super) fn fit_memory<B: Backend>(&mut self, place: &Place<B>) -> Result {
-        let Self { args, settings, tasks, world } = &*self;
+        let at_once = self.at_once(place.devices.len());
+        // Even if all fit here: the other processes wait for this one's number.
+        let fit = smallest(&self.world, self.tasks_that_fit(place, at_once)?)?;
+        if fit < at_once {
+            print_status(format_args!("{fit} of {at_once} tasks fit in memory at once"));
+            self.args.scale.micro_batch = Some(fit);
+        }
+        Ok(())
+    }
+
+    /// How many of `at_once` tasks fit the budget, or nine tenths of what is free to this process, with no tensor larger than
+    /// one may be, by the formulas of the network. On an accelerator that is not told how many to take, these may be fewer
+    /// than all; else what does not fit is an error. Where nothing of that is known, all fit.
+    fn tasks_that_fit<B: Backend>(&self, place: &Place<B>, at_once: usize) -> Result<usize> {
+        let Self { args, settings, tasks, world } = self;
         let largest_buffer = place.info.capabilities.largest_buffer;
         let budget = args.memory_budget.or(share_of(place.free_of(world.size())));
         if budget.is_none() && largest_buffer.is_none() {
-            return Ok(());
+            return Ok(at_once);
         }
         let (config, protocol) = (settings.network()?, tasks.train.protocol());
         let (name, image) = (settings.method.to_string(), config.image);
@@ -36,24 +49,17 @@ impl Training {
         if let Some(lanes) = settings.inner.and_then(|inner| inner.lanes) {
             estimate = estimate.with_lanes(lanes);
         }
-        let at_once = self.at_once(place.devices.len());
-        let refused = estimate.check(at_once, budget.unwrap_or(Bytes(u64::MAX)));
-        let scale = &mut self.args.scale;
-        // Processes would have to agree.
-        let may_cut = matches!(route, Route::Device(_))
-            && self.world.size() == 1
-            && !scale.auto_batch
-            && scale.micro_batch.is_none();
-        match refused {
+        let told = args.scale.auto_batch || args.scale.micro_batch.is_some();
+        let may_cut = matches!(route, Route::Device(_)) && !told;
+        match estimate.check(at_once, budget.unwrap_or(Bytes(u64::MAX))) {
+            Ok(()) => Ok(at_once),
             Err(HardwareError::TooManyTasks { fit: Some(fit @ 1..), .. })
             | Err(HardwareError::LargestBuffer { fit: Some(fit @ 1..), .. })
                 if may_cut =>
             {
-                print_status(format_args!("{fit} of {at_once} tasks fit in memory at once"));
-                scale.micro_batch = Some(fit);
-                Ok(())
+                Ok(fit)
             }
-            other => Ok(other?),
+            Err(refused) => Err(refused.into()),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use fewshot::hardware::{Checkpointing, MemoryScope, SearchBudget};
-use fewshot::parallel::{Communicator, Reduction};
+use fewshot::parallel::{Communicator, Reduction, gather_numbers};
 use fewshot::precision::Precision;
 use fewshot::train::TrainingReport;
 
@@ -33,7 +33,7 @@ pub(crate) struct ScaleArgs {
     pub(crate) accumulate: u64,
     /// Tasks that are differentiated at once: less memory, and the same results whatever the number
     /// of devices and processes [default: a meta-batch, or the share of a
-    /// device; on an accelerator, of one process, as many of these as fit]
+    /// device; on an accelerator as many of these as fit, in every process]
     #[arg(long, value_name = "T", value_parser = count(1..=65_536))]
     pub(crate) micro_batch: Option<usize>,
     /// Find the largest --micro-batch that fits the memory, by trying
@@ -137,3 +137,9 @@ pub(super) fn tell_profile(report: &TrainingReport) {
 
 /// The processes of this run.
 pub(in crate::cli) type World = Arc<dyn Communicator>;
+
+/// The smallest number of any process, in all of them.
+pub(super) fn smallest(world: &World, own: usize) -> Result<usize> {
+    let all = gather_numbers(&**world, &[own as f64])?.concat();
+    Ok(all.into_iter().fold(f64::INFINITY, f64::min) as usize)
+}

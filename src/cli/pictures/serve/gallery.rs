@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 
 use fewshot::adapted::{
     AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Thumbnail,
@@ -151,8 +152,11 @@ impl<B: Backend> Gallery<B> {
             return Err(GalleryError::LastClasses);
         }
         if classes.is_empty() {
-            fs::remove_file(&self.file)?;
-            self.classes = classes;
+            match fs::remove_file(&self.file) {
+                // Somebody else may have deleted it.
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+                _ => self.classes = classes,
+            }
             return Ok(());
         }
         let rows = |(name, of): (&String, &Vec<Example>)| {

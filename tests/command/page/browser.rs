@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{agent, answer};
+use crate::serve::{agent, answer};
 
 /// How long something may take to appear.
 const PATIENCE: Duration = Duration::from_secs(60);
