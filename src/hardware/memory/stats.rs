@@ -25,7 +25,7 @@ pub enum MemorySource {
 /// The memory of a device. What is not known is `None`, never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryStats {
-    /// Given out and not yet given back, without padding.
+    /// Given out and not yet given back; a device rounds each tensor up to its alignment.
     pub in_use: Option<Bytes>,
     /// What the pool holds of the device's memory, in use or not; more than `in_use`, and given
     /// back by [`release`](crate::hardware::release). Of pools alone.

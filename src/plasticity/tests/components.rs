@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::rules::{first, step};
-use super::{assert_close, on_backend, on_every_backend, random, read, tensor};
+use super::{assert_close, on_accelerators, on_backend, on_every_backend, random, read, tensor};
 use crate::plasticity::{Hebb, Oja, PlasticityRule, Sanger, Subspace};
 
 on_every_backend! {

@@ -4,28 +4,11 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::with_reference;
 
-use super::{assert_close, on_backend, random, read};
+use super::{assert_close, on_accelerators, on_backend, random, read};
 use crate::plasticity::{
     Activation, Aggregate, Bcm, BcmForm, Covariance, Hebb, HierarchyConfig, Oja, PlasticityError,
     PlasticityRule, Rate, Running, Sanger, Subspace, TemporalHierarchy,
 };
-
-/// On the accelerators, which have kernels for it.
-macro_rules! on_accelerators {
-    ($($law:ident)*) => {
-        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($law)*);
-        #[cfg(feature = "cuda")]
-        mod cuda {
-            $(
-                #[test]
-                #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
-                fn $law() {
-                    super::$law::<burn::backend::Cuda>();
-                }
-            )*
-        }
-    };
-}
 
 on_accelerators! {
     every_rule_learns_as_tick_after_tick

@@ -1,7 +1,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::{assert_close, on_backend, on_every_backend, random, read, tensor};
+use super::{assert_close, on_accelerators, on_backend, on_every_backend, random, read, tensor};
 use crate::plasticity::{
     Activation, Aggregate, Bcm, Hebb, HierarchyConfig, Oja, PlasticLinear, PlasticityError, Rate,
     Subspace, TemporalHierarchy,

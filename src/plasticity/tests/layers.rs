@@ -2,7 +2,7 @@ use burn::module::Module;
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::Backend;
 
-use super::{assert_close, on_backend, on_every_backend, random, read, tensor};
+use super::{assert_close, on_accelerators, on_backend, on_every_backend, random, read, tensor};
 use crate::plasticity::{
     Activation, Hebb, Oja, PlasticLinear, PlasticLinearConfig, Rate, Sources, explained_variance,
     row_norm,

@@ -44,12 +44,13 @@ fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
 }
 
 macro_rules! on_backend {
-    ($backend:ident, $feature:literal, $type:ty: $($law:ident)*) => {
+    ($backend:ident, $feature:literal, $type:ty, $also:meta, $($law:ident)*) => {
         #[cfg(feature = $feature)]
         #[allow(deprecated)]
         mod $backend {
             $(
                 #[test]
+                #[$also]
                 fn $law() {
                     super::$law::<$type>();
                 }
@@ -58,13 +59,21 @@ macro_rules! on_backend {
     };
 }
 
-macro_rules! on_every_backend {
+macro_rules! on_accelerators {
     ($($law:ident)*) => {
-        on_backend!(flex, "flex", burn::backend::Flex: $($law)*);
-        on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($law)*);
-        on_backend!(candle, "candle", burn::backend::Candle: $($law)*);
-        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($law)*);
+        on_backend!(wgpu, "wgpu", burn::backend::Wgpu, cfg(all()), $($law)*);
+        on_backend!(cuda, "cuda", burn::backend::Cuda,
+            ignore = "needs a CUDA device; run with --include-ignored where there is one", $($law)*);
     };
 }
 
-use {on_backend, on_every_backend};
+macro_rules! on_every_backend {
+    ($($law:ident)*) => {
+        on_backend!(flex, "flex", burn::backend::Flex, cfg(all()), $($law)*);
+        on_backend!(ndarray, "ndarray", burn::backend::NdArray, cfg(all()), $($law)*);
+        on_backend!(candle, "candle", burn::backend::Candle, cfg(all()), $($law)*);
+        on_accelerators!($($law)*);
+    };
+}
+
+use {on_accelerators, on_backend, on_every_backend};

@@ -1,6 +1,6 @@
 use burn::tensor::backend::Backend;
 
-use super::{assert_close, on_backend, on_every_backend, random, read, tensor};
+use super::{assert_close, on_accelerators, on_backend, on_every_backend, random, read, tensor};
 use crate::plasticity::Reactive;
 
 on_every_backend! {

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::{assert_close, on_backend, on_every_backend, random, read, tensor};
+use super::{assert_close, on_accelerators, on_backend, on_every_backend, random, read, tensor};
 use crate::plasticity::{
     Aggregate, Bcm, Coefficients, Hebb, HierarchyConfig, Oja, PlasticLinear, PlasticityRule, Rate,
     Sanger, TemporalHierarchy, largest_rate,

@@ -1,7 +1,9 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::{assert_close, noise, on_backend, on_every_backend, random, read, tensor};
+use super::{
+    assert_close, noise, on_accelerators, on_backend, on_every_backend, random, read, tensor,
+};
 use crate::plasticity::{
     Bcm, BcmForm, Coefficients, Covariance, Hebb, Oja, PlasticityRule, Rate, RuleState, Sanger,
     Subspace,

@@ -1,7 +1,7 @@
 use burn::module::Param;
 use burn::tensor::backend::Backend;
 
-use super::{assert_close, on_backend, on_every_backend, read, tensor};
+use super::{assert_close, on_accelerators, on_backend, on_every_backend, read, tensor};
 use crate::plasticity::{PlasticConnections, TraceRule};
 
 on_every_backend! {
