@@ -9,18 +9,19 @@ pub enum AdaptError {
     /// A number that makes no sense.
     #[error("the inner loop's {name} must be {wanted}, found {found}")]
     Setting { name: &'static str, wanted: &'static str, found: f64 },
-    /// No inner step where the method learns by them.
+    /// No inner steps, for a method that learns by them.
     #[error("{method} needs at least one inner step")]
     NoSteps { method: &'static str },
     /// An operation whose gradient Burn cannot differentiate. `places` are where the module has
-    /// parameters of layers of a type of that name, this library's too.
+    /// parameters of layers whose type has that name, layers of this library included.
     #[error(
         "Burn cannot differentiate the gradient of {layer} ({operation}){}; the layers of \
          fewshot_models::nn can be",
         among(places)
     )]
     NotTwice { layer: &'static str, operation: String, places: Vec<String> },
-    /// Segments of a network that has one, and so nothing between to begin again from.
+    /// A backward pass by segments of a network that has only one, and so no point between segments
+    /// to recompute from.
     #[error(
         "{architecture} has one segment; a backward pass by segments needs two, which an encoder \
          tells by `segments` and `forward_segment`"
@@ -29,8 +30,8 @@ pub enum AdaptError {
     /// A classifier that has another number of classes than the tasks.
     #[error("a classifier of {found} ways cannot learn {wanted}-way tasks")]
     Ways { wanted: usize, found: usize },
-    /// Classical training on episodes whose classes are not those of its classifier, which has no
-    /// class `found`, if classes are known.
+    /// Classical training on episodes with a class `found` that its classifier does not have, or,
+    /// if that is `None`, with classes that are not known.
     #[error(
         "a classifier of {wanted} base classes cannot be trained on episodes {}",
         match found {

@@ -17,8 +17,8 @@ pub struct Proximal {
     pub strength: f64,
     /// Iterations of conjugate gradients; 5 in the paper.
     pub iterations: usize,
-    /// As in the authors' code: inner steps are without the proximal term, for which training makes one
-    /// more step at the end, and what conjugate gradients solve is damped,
+    /// Whether to do as the authors' code does: inner steps leave out the proximal term, training makes
+    /// one more step for that term at the end, and the system that conjugate gradients solve is damped,
     /// `(2 I + H / (strength + 10)) x = v`. This is no longer the gradient of a minimum, but closer to
     /// first-order MAML's, and finite wherever the steps led.
     #[serde(default)]

@@ -4,9 +4,10 @@
 //! autodiff, `Autodiff<B>`, so on a plain backend it is fine-tuning, and on an autodiff backend the
 //! result is a differentiable function of the module's parameters: exact second-order MAML.
 //!
-//! Learners use the same steps, by the graph of the whole loop or, with [`SecondOrder::Chain`], without:
-//! it keeps the fast weights of each step and sends the outer gradient back step by step, each of which
-//! is computed again under two levels of autodiff, so memory does not grow with the graph of the loop.
+//! Learners use the same steps, by the graph of the whole loop or, with [`SecondOrder::Chain`], without
+//! it: the chain keeps the fast weights of each step and sends the outer gradient back step by step. It
+//! computes each step again under two levels of autodiff, so memory does not grow with the graph of the
+//! loop.
 //!
 //! [`Segments`] does for the depth of an encoder what the chain does for the length of a loop.
 
@@ -65,8 +66,8 @@ use crate::precision::Precision;
 /// When `inner` makes no sense, or selects no parameter of `module`; on an autodiff backend,
 /// whatever the order, also when `module` uses an operation whose gradient Burn cannot
 /// differentiate: those of `burn::nn::Linear`, of Burn's two-dimensional pooling layers and of
-/// embeddings. The layers of [`models`](crate::models) can be. Burn's `MaxPool1d` is not found: its
-/// second derivatives are wrong without a word.
+/// embeddings. The layers of [`models`](crate::models) can be differentiated twice. Burn's
+/// `MaxPool1d` is not detected: its second derivatives are silently wrong.
 ///
 /// # Example
 /// ```

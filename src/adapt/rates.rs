@@ -13,7 +13,7 @@ use super::rule::Prior;
 use super::second_moments::SecondMoments;
 use super::{AdaptError, FastWeights, InnerLoop, slots, values};
 
-/// What an inner loop learns beside the values that it begins with.
+/// What is meta-learned for an inner loop besides its initial parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RateKind {
@@ -44,7 +44,7 @@ pub enum RateKind {
     Curvature,
 }
 
-/// The values of what an inner loop learns beside those that it begins with.
+/// The meta-learned values of an inner loop besides its initial parameters.
 #[derive(Module, Debug)]
 pub struct InnerRates<B: Backend> {
     /// By adapted tensor, in the order of the module: `[steps]`, `[values]`, or a matrix

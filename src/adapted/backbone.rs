@@ -116,7 +116,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// the [cache](weights_cache) under its hash.
     ///
     /// # Errors
-    /// When weights are nowhere, or are others.
+    /// When no weights are found, or they are not those that the model notes.
     pub fn find(id: &BackboneId, weights: Option<&Path>, device: &B::Device) -> Result<Self> {
         let file = match weights {
             Some(path) if sha256(path)? == id.sha256 => path.to_owned(),
@@ -143,8 +143,9 @@ impl<B: Backend> PretrainedBackbone<B> {
         Self { origin: BackboneOrigin::Trained(noted), network, device: device.clone() }
     }
 
-    /// A network that was trained here and has gathered no running averages of batch-norm, with the moments of pictures in
-    /// their place: of 128 of these files, evenly chosen, if there are more. A published network stays as it is.
+    /// If this network was trained here and has gathered no running averages of batch-norm, the network with
+    /// the moments of pictures in their place: of 128 of these files, evenly chosen, if there are more. A
+    /// published network stays as it is.
     ///
     /// # Conventions
     /// MAML and its relatives normalise the support of a task by its own moments and gather none. Here these are kept for

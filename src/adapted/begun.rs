@@ -23,12 +23,13 @@ pub struct BegunModel<B: Backend> {
 }
 
 impl<B: Backend> BegunModel<B> {
-    /// Reads a file, with weights of a published network at a place that is known or as
-    /// [`PretrainedBackbone::find`] finds them. Of a file with more classes these are the examples.
+    /// Reads a model's file. The weights of a published network are those in the file `weights`, or
+    /// what [`PretrainedBackbone::find`] finds. If there are several classes, the examples are
+    /// those of all.
     ///
     /// # Errors
-    /// As [`AdaptedModel::open_with_weights`](super::AdaptedModel::open_with_weights), but for the number of classes and
-    /// the method, which are seen to with the second class.
+    /// As [`AdaptedModel::open_with_weights`](super::AdaptedModel::open_with_weights), but for the number of
+    /// classes and the method, which are checked when the second class comes.
     pub fn open(
         path: impl AsRef<Path>,
         weights: Option<&Path>,

@@ -42,11 +42,11 @@ impl<B: Backend> AdaptedModel<B> {
         Self::of_classes(backbone, method, length, classes)
     }
 
-    /// With a further class of the pictures in these files, or with further pictures of one that is there; others keep their
-    /// embeddings. Small pictures are kept if the model has any.
+    /// This model with a further class of the pictures in these files, or with further pictures of a class
+    /// that it has; other classes keep their embeddings. Small pictures are kept if the model has any.
     ///
     /// # Errors
-    /// Without a picture, and at the first that cannot be read.
+    /// If there is no picture, and at the first one that cannot be read.
     pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self> {
         let kept = self.has_thumbnails();
         let beside = |picture: &Picture| if kept { small(picture) } else { None };
@@ -62,7 +62,7 @@ impl<B: Backend> AdaptedModel<B> {
         self.changed(classes)
     }
 
-    /// Without a class; others keep their embeddings.
+    /// This model without the class of this name; other classes keep their embeddings.
     ///
     /// # Errors
     /// If there is none of this name, or fewer than two are left.

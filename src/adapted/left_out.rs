@@ -18,8 +18,8 @@ pub struct LeftOut {
     /// How many examples of the class of a row were taken for that of a column; `[classes][classes]`. Classes with one
     /// example are columns only.
     pub confusion: Vec<Vec<usize>>,
-    /// Parts that the examples were divided into, each of which was left out at once: as many as examples where each was left
-    /// out alone. `None` of models whose file does not note it.
+    /// Number of parts that the examples were divided into, each part left out as a whole; the number of
+    /// examples where each was left out alone. `None` for models whose file does not note it.
     pub folds: Option<usize>,
 }
 

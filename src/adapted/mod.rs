@@ -96,7 +96,7 @@ impl<B: Backend> AdaptedModel<B> {
         HEAD_NAMES.iter().copied().filter(|name| !TRAINED_ON_EPISODES.contains(name)).collect()
     }
 
-    /// That a class can have this name.
+    /// Checks that a class can have this name.
     ///
     /// # Errors
     /// If it begins with `backbone/`, as names of the network's own tensors do in a model's file.
@@ -110,7 +110,7 @@ impl<B: Backend> AdaptedModel<B> {
     /// Learns the classes of `examples`, embeddings that the backbone has made.
     ///
     /// # Errors
-    /// With fewer than two classes, with a method that is none, and where a class cannot have its
+    /// With fewer than two classes, with an unknown method, and where a class cannot have its
     /// [name](Self::check_class_name).
     pub fn adapt(
         backbone: PretrainedBackbone<B>,

@@ -17,7 +17,7 @@ pub struct PublishedWeights {
     pub network: &'static str,
     /// Length of its feature vectors.
     pub features: usize,
-    /// Under which the weights are published.
+    /// Licence under which the weights are published.
     pub licence: &'static str,
     /// Page of those who publish them.
     pub page: &'static str,

@@ -99,7 +99,7 @@ impl fmt::Display for BackboneOrigin {
 }
 
 impl TrainedNetwork {
-    /// A network that no run is known of and that takes pictures as bright as they are.
+    /// A network without a known run, which takes pictures with their shades kept.
     pub fn new(conv4: Conv4Config) -> Self {
         Self { conv4, shades: Shades::Kept, run: None }
     }

@@ -39,7 +39,8 @@ pub trait ClassDataset: Send + Sync {
         false
     }
 
-    /// Writes an image, turned by `turn` after whatever turn makes the class what it is.
+    /// Writes an image to `out`, turned by `turn` on top of the turn that belongs to the class, if
+    /// any.
     ///
     /// # Shapes
     /// `out`: `[c, h, w]` bytes, row by row, 0 to 255.

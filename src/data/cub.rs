@@ -10,8 +10,8 @@ use crate::data::{FolderReport, ReadOptions, Result, Splits};
 /// ```
 ///
 /// # Conventions
-/// Of the folders `i` in order of name, from 0, the even ones are to train on, `i % 4 == 1` to
-/// validate and `i % 4 == 3` to test on. `train_test_split.txt`, which is for
+/// Folders are numbered `i` from 0 in order of name; those with even `i` are to train on, with
+/// `i % 4 == 1` to validate and with `i % 4 == 3` to test on. `train_test_split.txt`, which is for
 /// classification, is not read, and pictures are not cropped to the birds. Papers use 84 x 84
 /// pixels, or 224 x 224 for deeper networks.
 ///

@@ -72,7 +72,8 @@ pub enum DataError {
          {mean:?} and {std:?}"
     )]
     Scaling { channels: usize, mean: Vec<f32>, std: Vec<f32> },
-    /// The name of a file does not end as those of features that can be read, or written.
+    /// The name of a file does not have an ending of files of features that can be read, or
+    /// written.
     #[error("{path} is not named as a file of features: there are {}", wanted.join(" and "))]
     FeatureExtension { path: PathBuf, wanted: Vec<&'static str> },
     /// What a file of features holds cannot be used.

@@ -20,12 +20,13 @@ const FONTS: usize = 20;
 /// ```
 ///
 /// # Conventions
-/// A class is a letter or digit of any script ([`char::is_alphanumeric`]) that at least 20 of the fonts draw. What a font
-/// lacks or leaves empty is left out, and so is a picture that was drawn already, by another font or, as with many a Latin
-/// and Greek A, for a character of lower code. A line of text is as high as the image, and the character is in its middle;
-/// one that is larger is made smaller. Classes are shuffled by `seed` and shared out as
-/// [`image_folder_splits`](crate::data::image_folder_splits) does: the two cases of a letter may be in two splits.
-/// Papers use 28 x 28 pixels of grey for characters; in color the three channels are the same.
+/// A class is a letter or digit of any script ([`char::is_alphanumeric`]) that at least 20 of the fonts draw.
+/// Characters that a font lacks or leaves empty are left out, and so is a picture equal to one drawn before,
+/// by another font or, as with many a Latin and Greek A, for a character of lower code. A line of text is as
+/// high as the image, and the character is in its middle; one that is larger is made smaller. Classes are
+/// shuffled by `seed` and shared out as [`image_folder_splits`](crate::data::image_folder_splits) does: the
+/// two cases of a letter may be in two splits. Papers use 28 x 28 pixels of grey for characters; in color the
+/// three channels are the same.
 ///
 /// # Errors
 /// If there is no font, one is broken and is not to be skipped, or fewer than 3 characters are drawn by enough fonts.

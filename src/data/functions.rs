@@ -13,9 +13,9 @@ pub trait Functions: Debug + Send + Sync {
     /// Length of a target.
     fn targets(&self) -> usize;
 
-    /// `examples` inputs of task `index`, one after the other, and what its function makes of them:
-    /// a pure function of all arguments, of which the first examples do not depend on how many
-    /// there are.
+    /// `examples` inputs of task `index`, one after the other, and the targets that its function
+    /// gives them. The result is a pure function of all arguments, and its first examples do not
+    /// depend on how many there are.
     fn draw(&self, seed: u64, index: u64, examples: usize) -> (Vec<f32>, Vec<f32>);
 
     /// What a run must find unchanged when it resumes.

@@ -17,7 +17,8 @@ use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 /// pixels.
 ///
 /// # Errors
-/// If a list or pickle is absent or damaged, names an image that is not there, or has a class of another.
+/// If a list or pickle is absent or damaged, names an image that is not there, or shares a class with
+/// another.
 ///
 /// # Source
 /// Vinyals et al. (2016); the splits are those of Ravi and Larochelle (2017), the pickles those of Ren et al. (2018).

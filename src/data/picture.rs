@@ -66,7 +66,7 @@ impl Picture {
         [self.pixels.width() as usize, self.pixels.height() as usize]
     }
 
-    /// What a network takes, `[3, crop, crop]`: resized, cropped and scaled.
+    /// The input of a network, `[3, crop, crop]`: resized, cropped and scaled.
     ///
     /// # Conventions
     /// Sizes are rounded as torchvision's `Resize` and `CenterCrop` round them, and interpolation is PIL's, with
@@ -85,16 +85,17 @@ impl Picture {
         out
     }
 
-    /// What a network takes that was trained on images as [`image_folder`](crate::data::image_folder()) and other readers
-    /// make them, `[c, h, w]`: stretched to their height and width, in grey or in colour, bytes divided by 255.
+    /// The input of a network that was trained on images as [`image_folder`](crate::data::image_folder()) and
+    /// other readers make them, `[c, h, w]`: stretched to their height and width, in grey or in colour, bytes
+    /// divided by 255.
     ///
     /// # Conventions
-    /// Of a file with 8 bits a value that no camera has turned, these are the very values that readers make; they
-    /// leave a picture as it lies. An [inverted](Shades::Inverted) one of 105 x 105 pixels becomes 28 x 28 of grey
-    /// as [`Omniglot`](crate::data::Omniglot) makes it.
+    /// For a file with 8 bits a value and no orientation noted by a camera, these are the very values that
+    /// readers make, which ignore that orientation. An [inverted](Shades::Inverted) one of 105 x 105 pixels
+    /// becomes 28 x 28 of grey as [`Omniglot`](crate::data::Omniglot) makes it.
     ///
     /// # Panics
-    /// When such an image holds nothing, or has neither one channel nor three.
+    /// When `image` is empty, or has neither one channel nor three.
     pub fn stretched(&self, image: ImageShape, shades: Shades) -> Vec<f32> {
         assert!([1, 3].contains(&image.channels), "images have 1 or 3 channels, not {image}");
         let mut bytes = vec![0; image.values()];

@@ -20,10 +20,11 @@ pub enum EpisodeError {
     /// A class too small for the shots and queries, the first such.
     #[error("a {protocol} episode needs {needed} examples a class, class {class} has {found}")]
     NotEnoughExamples { protocol: Protocol, class: String, needed: usize, found: usize },
-    /// A Dirichlet distribution of queries that is none, or that nobody means.
+    /// An `alpha` of the Dirichlet distribution of queries that is out of range.
     #[error("queries are drawn by a whole alpha from 1 to {most}, not {found}")]
     Alpha { most: usize, found: usize },
-    /// Images that should lie on an accelerator, on a backend that is none.
+    /// Images that should lie on an accelerator, on a backend without fused operations of an
+    /// accelerator.
     #[error(
         "images lie on the device of an accelerator with fused operations, which {backend} is not"
     )]

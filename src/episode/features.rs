@@ -55,7 +55,7 @@ pub struct FeatureBatch<B: Backend> {
 }
 
 impl FeatureSampler {
-    /// A sampler of `protocol` over all classes, with as many queries of each.
+    /// A sampler of `protocol` over all classes, with the same number of queries for each.
     ///
     /// # Errors
     /// When the protocol has a zero, there are fewer classes than ways, or a class has fewer examples
@@ -114,13 +114,13 @@ impl FeatureSampler {
         draw::draw(set.classes(), |of| set.examples(of), false, shots, &counts, &mut random)
     }
 
-    /// The episodes with these indices as tensors, in this order, of which `rows` has the features.
+    /// The episodes with these indices as tensors, in this order, with features taken from `rows`.
     ///
     /// # Shapes
     /// - `rows`: `[rows, d]`, those of [`Features::tensor`] or what became of them
     ///
     /// # Panics
-    /// When there are not as many rows as of the features.
+    /// When `rows` has not as many rows as the features that episodes are drawn from.
     pub fn batch<B: Backend>(
         &self,
         indices: impl IntoIterator<Item = u64>,

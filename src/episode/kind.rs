@@ -212,7 +212,7 @@ impl TaskKind for Regression {
 }
 
 impl Measure {
-    /// What means are told in: hundredths, or the measure itself.
+    /// What a mean is multiplied by for reports: 100 for percent, or 1.
     pub fn unit(self) -> f64 {
         match self {
             Self::Accuracy => 100.0,

@@ -17,7 +17,8 @@ pub enum DataPlacement {
     Auto,
     /// On the accelerator: a step uploads nothing but which images its episodes have.
     Device,
-    /// In host memory, from where each episode is uploaded. What backends of the CPU have.
+    /// In host memory, from where each episode is uploaded; the only placement on backends of the
+    /// CPU.
     Host,
 }
 

@@ -7,11 +7,11 @@ use crate::random::{Purpose, Stream};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryCounts {
-    /// As many of each class.
+    /// The same number for each class.
     #[default]
     Balanced,
-    /// As many in all, of which each class has a share, drawn anew for each episode from a symmetric
-    /// Dirichlet distribution. It may have none.
+    /// The same number in all, of which each class has a share, drawn anew for each episode from a
+    /// symmetric Dirichlet distribution. A class may have no query.
     ///
     /// # Conventions
     /// Shares become whole numbers as in the authors' code: cut down, and what is left over goes to

@@ -84,7 +84,8 @@ impl Capabilities {
         names.collect::<Vec<_>>().join(" ")
     }
 
-    /// What it does with the data type of this name; nothing of one it was not asked about.
+    /// What it does with the data type of this name; nothing, for a data type that it was not asked
+    /// about.
     pub fn dtype(&self, name: &str) -> DTypeSupport {
         self.dtypes.get(name).copied().unwrap_or_default()
     }

@@ -40,8 +40,8 @@ pub struct HardwareConfig {
 
 /// What is recomputed in a backward pass instead of kept from the forward pass.
 ///
-/// The inner steps of a learner that adapts by gradients are another matter, and its own: its
-/// [`SecondOrder::Chain`](crate::adapt::SecondOrder::Chain) computes every step again from its fast
+/// This does not govern the inner steps of a learner that adapts by gradients: its own
+/// [`SecondOrder::Chain`](crate::adapt::SecondOrder::Chain) computes every step again from the fast
 /// weights, whatever is said here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -38,9 +38,9 @@ impl DeviceInfo {
 /// Memory of a device; unknown is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceMemory {
-    /// All of it, of a CPU bounded by the limit of the control group.
+    /// The device's whole memory; for a CPU, at most the limit of the control group.
     pub total: Option<Bytes>,
-    /// What nobody had taken when it was tried.
+    /// What was free when the device was tried.
     pub free: Option<Bytes>,
     /// Whether the processor works on the same memory.
     pub unified: Option<bool>,

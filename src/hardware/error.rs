@@ -43,12 +43,12 @@ pub enum HardwareError {
     /// Not even the smallest size of a search fits. It takes `need`, if it ran to its end.
     #[error("a size of {size} does not fit {budget} ({})", needed(.need))]
     DoesNotFit { size: usize, need: Option<Bytes>, budget: Bytes },
-    /// A meta-batch that takes more memory than it may. Of its tasks at most `fit` do, where that
+    /// A meta-batch that takes more memory than it may. At most `fit` of its tasks fit, where that
     /// is known.
     #[error("{tasks} tasks do not fit {budget} ({need} needed): {}", fitting(*.fit))]
     TooManyTasks { tasks: usize, need: Bytes, budget: Bytes, fit: Option<usize> },
-    /// A meta-batch with a tensor that is larger than any may be. With at most `fit` tasks there is
-    /// none, where that is known.
+    /// A meta-batch with a tensor that is larger than the device allows. With at most `fit` tasks
+    /// there is no such tensor, where that is known.
     #[error(
         "a tensor of {tasks} tasks has {need}, {most} is the most that the device gives one: {}",
         fitting(*.fit)

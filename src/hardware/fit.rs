@@ -10,9 +10,9 @@ pub struct MemoryFit {
     pub fixed: f64,
     /// Bytes for each more of the size.
     pub each: f64,
-    /// How far the third measurement is off the line, in percent of what it is.
+    /// How far the third measurement is off the line, in percent of that measurement.
     pub residual_percent: f64,
-    /// The sizes that were measured, the one that was not fitted to last.
+    /// The sizes that were measured; the last one was not used for the fit.
     pub sizes: [usize; 3],
 }
 

@@ -45,12 +45,13 @@ pub struct DeviceLoad {
 /// theirs. The same arguments give the same placement.
 ///
 /// # Conventions
-/// On equal devices, first fit decreasing takes at most 11/9 of those that the best packing takes, and
-/// one more. A model is never split: laying the layers of one on several devices is out of scope.
+/// On equal devices, first fit decreasing takes at most 11/9 times as many devices as the best
+/// packing, plus one (Yue 1991). A model is never split: laying the layers of one on several devices is out of
+/// scope.
 ///
 /// # Errors
 /// [`HardwareError::NoRoom`] for the first model without a place, and [`HardwareError::Config`] for a name
-/// that occurs twice or a share that is none.
+/// that occurs twice or a share that is not from 0 to below 1.
 ///
 /// # Source
 /// Johnson, "Near-Optimal Bin Packing Algorithms", PhD thesis, MIT, 1973.

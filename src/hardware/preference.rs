@@ -28,7 +28,7 @@ pub enum DevicePreference {
 pub struct Selection {
     /// The device.
     pub device: DeviceInfo,
-    /// What `auto` would have preferred, and why it could not be.
+    /// The devices that `auto` would have preferred, and why it could not take them.
     pub skipped: Vec<Rejection>,
 }
 

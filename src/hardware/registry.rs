@@ -24,7 +24,7 @@ pub struct Registry {
 /// How devices are tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Detection {
-    /// After how long a platform that has not answered is given up.
+    /// The time after which a platform that has not answered is given up.
     pub deadline: Duration,
     /// What stands between a driver that crashes and this program.
     pub isolation: Isolation,

@@ -35,8 +35,8 @@ pub struct BaseClassifierConfig {
     /// RFS, 0.1 in many later ones.
     #[config(default = 0.0)]
     pub label_smoothing: f64,
-    /// Weight of a second loss, by which the network tells in which of its four quarter turns an image
-    /// is shown; 0 for none. It takes square images, and four times the forward pass.
+    /// Weight of a second loss, for predicting which of the four quarter turns an image is shown in; 0
+    /// for none. It needs square images, and four times the forward pass.
     #[config(default = 0.0)]
     pub rotation: f64,
 }
@@ -64,8 +64,8 @@ impl BaseClassifierConfig {
     /// Draws the parameters.
     ///
     /// # Panics
-    /// Without features or classes, and when `label_smoothing` is not from 0 to below 1, `rotation` not
-    /// from 0 on, or the scale of cosines not above 0.
+    /// When there are no features or no classes, `label_smoothing` is not at least 0 and below 1,
+    /// `rotation` is not at least 0, or the scale of cosines is not positive.
     pub fn init<B: Backend>(&self, device: &B::Device) -> BaseClassifier<B> {
         let Self { features, classes, label_smoothing, rotation, .. } = *self;
         assert!(features > 0 && classes > 0, "{features} features, {classes} classes");
@@ -113,8 +113,8 @@ impl<B: Backend> BaseClassifier<B> {
         self.turns.is_some()
     }
 
-    /// What the encoder is to be shown of `images` `[n, c, h, w]`: these, or all
-    /// [four turns](Self::turns) of them, turn after turn, `[4 n, c, h, w]`.
+    /// The images that the encoder is to be shown: `images` `[n, c, h, w]` themselves, or all [four
+    /// turns](Self::turns) of them, turn after turn, `[4 n, c, h, w]`.
     ///
     /// # Panics
     /// When images that are to be turned are not square.

@@ -6,7 +6,7 @@ use crate::adapt::{AdaptError, InnerLoop, Mask, RateKind, slots};
 
 impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// CAVIA: the inner loop adapts only a context, a vector that starts at zero for every task;
-    /// the outer loop learns the network that it is an input of.
+    /// the outer loop learns the network, which takes this context as an input.
     ///
     /// The network needs a parameter called `context`, as
     /// [`MlpConfig`](fewshot_models::MlpConfig) and [`Conv4Config`](fewshot_models::Conv4Config)

@@ -22,10 +22,10 @@ use crate::precision::{LossScale, Precision, ScaledGrads};
 /// a [`BaseClassifier`], classically: an episode is then a mini-batch of images of its classes, and the
 /// head only serves in tests.
 ///
-/// With a [transductive](Head::transductive) head, predictions for a query depend on which others of
-/// its task are given with it: [`predict`](Adapted::predict) gets all queries of a task in one call, as
-/// in [`outputs`](Learner::outputs) and in tests. Such a learner says
-/// [so](Learner::transductive), and its encoder is one that was trained before.
+/// With a [transductive](Head::transductive) head, predictions for a query depend on which other
+/// queries of its task are given with it, so [`predict`](Adapted::predict) gets all queries of a task
+/// in one call, as in [`outputs`](Learner::outputs) and in tests. Such a learner reports
+/// [that](Learner::transductive), and its encoder was trained beforehand.
 ///
 /// # Conventions
 /// In training, support and query images of an episode go through the encoder in one batch.
@@ -78,11 +78,11 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> EmbeddingLearner<B, E, H> {
         Self { classes: Some(classes), ..self }
     }
 
-    /// Under [`Checkpointing::Segments`], training on episodes takes one task after the other and
-    /// [one segment](Segments) of the encoder after the other: memory for a task's segment instead of
-    /// a batch's network, in exchange for a second forward pass of all but the last segment. The
-    /// gradient is the same up to rounding; running averages of a head move once for each task. What
-    /// else there is to recompute is the backend's choice, and changes nothing here.
+    /// Under [`Checkpointing::Segments`], training on episodes goes task by task and [segment by
+    /// segment](Segments) through the encoder. It takes memory for one segment and one task instead
+    /// of the whole network and batch, in exchange for a second forward pass of all but the last
+    /// segment. The gradient is the same up to rounding; running averages of a head move once for
+    /// each task. Any other choice of what is recomputed is the backend's, and changes nothing here.
     pub fn with_checkpointing(self, checkpointing: Checkpointing) -> Self {
         Self { checkpointing, ..self }
     }

@@ -6,7 +6,7 @@ use crate::adapt::{AdaptError, InnerLoop, Order, RateKind};
 impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// First-order MAML: the outer gradient is that of the query loss at the fast weights.
     ///
-    /// Training asks for one derivative alone, so every layer of Burn can be part of it.
+    /// Training needs first derivatives only, so the network may contain any layer of Burn.
     ///
     /// # Source
     /// Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep

@@ -14,11 +14,11 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     ///
     /// # Conventions
     /// The implicit gradient is that of a minimum, whatever steps led there, so nothing in training keeps
-    /// the loss as flat as steps of a fixed length need it: those of gradient descent are cut to
-    /// `1 / L`, where `L` is how much the gradient changed along the last one. Where a few steps have not
-    /// reached a minimum, `I + H / strength` need not be positive definite: conjugate gradients end
-    /// where a direction curves down, and at twice the length of `v`. The authors' code does otherwise in
-    /// three places, as does [`Proximal::damped`].
+    /// the loss as flat as steps of a fixed length need it. The rate of a step of gradient descent is
+    /// therefore at most `1 / L`, where `L` is how much the gradient changed along the last step. Where a
+    /// few steps have not reached a minimum, `I + H / strength` need not be positive definite: conjugate
+    /// gradients end where a direction curves down, and at twice the length of `v`. The authors' code
+    /// differs in three places, and [`Proximal::damped`] does as it does.
     ///
     /// # Errors
     /// As [`Maml::new`], and when the strength is not positive or no iteration is made.

@@ -11,9 +11,9 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// A trainer tells the learner where it is by [`at_step`](crate::learners::MetaLearner::at_step).
     ///
     /// # Conventions
-    /// Batch-norm normalises with the batch at hand throughout, as the authors' code does too,
-    /// beside running averages for each step that it never reads. The gains and shifts of a step
-    /// are used for its support and the queries after it, and the inner loop does not adapt them; they are
+    /// Batch-norm normalises with the batch at hand throughout, as does the authors' code, which also
+    /// keeps running averages for each step and never reads them. The gains and shifts of a step are used
+    /// for its support and the queries after it, and the inner loop does not adapt them; they are
     /// initialised by the network's own. A test with more steps uses the last rates, gains and shifts for
     /// the rest. The cosine schedule of the outer learning rate is the trainer's.
     ///

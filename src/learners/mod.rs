@@ -54,10 +54,10 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
 
     /// Logits `[t, q, ways]`, or values `[t, q, d]`, for the queries of whole tasks.
     ///
-    /// Under [`BnStatistics::Batch`] and [`BnStatistics::Track`] the images of a task, and of no
-    /// other, are normalised together, all of them or support and queries apart, as the learner
-    /// says. Under its own [`statistics`](Self::statistics) of [`BnStatistics::Running`] this is
-    /// `adapt` followed by `predict`.
+    /// Under [`BnStatistics::Batch`] and [`BnStatistics::Track`] the images of each task are
+    /// normalised apart from those of other tasks: support and queries together or separately, as
+    /// the learner says. Under its own [`statistics`](Self::statistics) of
+    /// [`BnStatistics::Running`] this is `adapt` followed by `predict`.
     fn outputs(&self, batch: &K::Batch<B>, statistics: BnStatistics) -> Tensor<B, 3>;
 
     /// The same learner, where under [`BnStatistics::Running`] it compares embeddings and nothing
@@ -82,12 +82,12 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
         false
     }
 
-    /// What its products are computed in; all else is `f32`.
+    /// The precision in which the learner's products are computed; all else is `f32`.
     fn precision(&self) -> Precision {
         Precision::F32
     }
 
-    /// What else a run must find unchanged when it resumes.
+    /// Further settings that must be unchanged when a run resumes.
     fn settings(&self) -> Value {
         Value::Null
     }
@@ -96,7 +96,7 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     fn architecture(&self) -> String;
 }
 
-/// A learner of which [`Learner::outputs`] under [`BnStatistics::Running`] are those
+/// A learner whose [`Learner::outputs`] under [`BnStatistics::Running`] are the logits
 /// [`of_embeddings`](Self::of_embeddings) of support and queries.
 pub trait OnEmbeddings<B: Backend> {
     /// Embeddings `[n, d]` of `images` `[n, c, h, w]`, each of its own image alone.
@@ -153,9 +153,9 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
         MetaGradients { loss: loss.inner(), score, gradients }
     }
 
-    /// Told by a trainer before each step, with the number of steps done, for a learner that
-    /// changes in the course of training. What it becomes depends on this number alone, so that a
-    /// run that resumes goes on as if it had never stopped.
+    /// Called by a trainer before each step with the number of steps done, for a learner that
+    /// changes in the course of training. What the learner becomes depends on this number alone, so
+    /// that a run that resumes goes on as if it had never stopped.
     fn at_step(&mut self, step: u64) {
         let _ = step;
     }
@@ -167,18 +167,18 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
         Ok(())
     }
 
-    /// Where adaptation to `batch` leaves the finite numbers, for a learner that adapts in steps;
-    /// to be asked when a loss was not finite.
+    /// Where adaptation to `batch` first has a value that is not finite, for a learner that adapts
+    /// in steps; to be called when a loss was not finite.
     fn divergence(&self, batch: &K::Batch<B>) -> Option<Divergence> {
         let _ = batch;
         None
     }
 }
 
-/// An inner loop that left the finite numbers.
+/// The place at which an inner loop had a value that was not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// Index of the first task of the batch that did.
+    /// Index of the first task of the batch in which it did.
     pub task: usize,
     /// Its inner step after which a fast weight, or the loss of the queries, was not finite, from 1.
     pub step: usize,
@@ -189,8 +189,8 @@ pub struct Divergence {
 pub struct MetaGradients<B: AutodiffBackend> {
     /// Mean loss over all queries, or whatever outer loss the learner has, `[1]`.
     pub loss: Tensor<B::InnerBackend, 1>,
-    /// Mean over tasks of what they are judged by, `[1]`: of a classification the share of queries
-    /// classified rightly.
+    /// Mean over tasks of their score, `[1]`: in classification, the share of queries classified
+    /// correctly.
     pub score: Tensor<B::InnerBackend, 1>,
     /// Gradient of the loss by parameter, scaled.
     pub gradients: ScaledGrads,

@@ -16,7 +16,7 @@ use crate::plasticity::{PlasticConnections, TraceRule};
 /// `y <- tanh(y (w + alpha * H) + 20 x)` for all neurons at once, one for each value of a pattern and
 /// one that is always on, with the Hebbian trace `H` following the activity of one step and the
 /// next. Patterns are shown for a few steps each with pauses between, in several rounds; then each
-/// query is shown for a few steps, and what the neurons come to is the answer.
+/// query is shown for a few steps, and the activity that the neurons reach is the answer.
 ///
 /// # Conventions
 /// As in the paper's first experiment but for three things: a query begins with the activity that

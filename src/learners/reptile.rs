@@ -9,7 +9,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// theta)`.
     ///
     /// Each inner step takes `batch` examples, in random order one after the other. In training
-    /// they are those of support and queries together. What stands for the gradient is `theta -
+    /// these are examples of support and queries together. In place of the gradient stands `theta -
     /// theta'`, averaged over tasks: [`Sgd`](crate::optim::Sgd) at rate `e` makes the paper's step,
     /// and another optimizer one that the paper proposes in its section 2.
     ///

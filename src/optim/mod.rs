@@ -11,7 +11,7 @@
 //! `burn::optim::{Sgd, Adam, AdamW}` can be loaded and the other way round, but for the maxima of
 //! AMSGrad, which are left out.
 //!
-//! Only a module that is passed on by value, while no clone of it is alive, is updated in place.
+//! A module is updated in place only if it is passed by value and no clone of it is alive.
 
 mod adam;
 mod adam_w;

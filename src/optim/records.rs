@@ -8,10 +8,10 @@ pub trait BurnRecords<B: Backend>: Clone + Send + Sync + 'static {
     /// Burn's optimizer.
     type Optimizer: SimpleOptimizer<B> + 'static;
 
-    /// As Burn records it.
+    /// Converts the state of a tensor to Burn's record.
     fn pack<const D: usize>(state: StepState<Tensor<B, D>>) -> State<Self, B, D>;
 
-    /// From what Burn has recorded.
+    /// Converts Burn's record to the state of a tensor.
     fn unpack<const D: usize>(
         state: State<Self, B, D>,
         device: &B::Device,

@@ -27,7 +27,8 @@ pub struct Sgd {
     /// Share of the gradient that does not reach the velocity.
     #[config(default = 0.0)]
     pub dampening: f64,
-    /// Whether to move by the gradient and what stays of the velocity.
+    /// Whether to step along the gradient plus `momentum` times the new velocity, as Nesterov's
+    /// variant does.
     #[config(default = false)]
     pub nesterov: bool,
     /// Share of the parameter that is added to its gradient.

@@ -5,7 +5,7 @@ use super::{Launch, ParallelError, launched};
 /// Every process makes the same calls in the same order; each waits until the others have made theirs.
 ///
 /// # Errors
-/// Of each call, where the others cannot be reached; MPI ends the process instead.
+/// Each call fails where the other processes cannot be reached; MPI ends the process instead.
 pub trait Communicator: Send + Sync {
     /// The number of this process, from 0.
     fn rank(&self) -> usize;

@@ -15,9 +15,9 @@ const BUCKET: usize = 32 << 20;
 
 /// The processes that `mpirun` or `srun` started together.
 ///
-/// There is one in a process, and MPI ends when it is dropped, which waits for the other processes; it
-/// is dropped in the thread that made it. Where a panic drops it, all processes end, since the others
-/// would wait for ever. MPI itself ends all of them if one is lost.
+/// A process has one at most. Dropping it waits for the other processes and ends MPI; drop it in the
+/// thread that made it. Where a panic drops it, all processes end, since the others would wait for
+/// ever. MPI itself ends all of them if one is lost.
 pub struct MpiCommunicator {
     /// Locked for each call: MPI was asked for threads that take turns.
     universe: Mutex<Universe>,
@@ -37,14 +37,14 @@ impl MpiCommunicator {
         Self::with_bucket(BUCKET)
     }
 
-    /// [`world`](Self::world) with at most `bucket` bytes a message, 32 MiB otherwise. It must be the
-    /// same in every process.
+    /// [`world`](Self::world) with at most `bucket` bytes a message, in place of 32 MiB. It must be
+    /// the same in every process.
     ///
     /// # Errors
     /// As [`world`](Self::world).
     ///
     /// # Panics
-    /// If a bucket has no room for one number, or more than 1 GiB.
+    /// If `bucket` has no room for one number, or is more than 1 GiB.
     pub fn with_bucket(bucket: usize) -> Result<Self, ParallelError> {
         assert!((4..=1 << 30).contains(&bucket), "a bucket of {bucket} bytes");
         if is_finalized() {

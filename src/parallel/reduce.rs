@@ -17,8 +17,8 @@ pub enum Reduction {
     Fast,
 }
 
-/// The sum over all leaves, in every process, of which each has added up a contiguous range in the
-/// order of their ranks.
+/// The sum over all leaves, the same in every process. Each process has added up a contiguous range
+/// of leaves; the ranges follow each other in the order of ranks.
 ///
 /// # Errors
 /// [`ParallelError::Node`] and [`ParallelError::Incomplete`] for ranges that do not make up all leaves,

@@ -20,8 +20,8 @@ pub struct Node<V> {
 /// A sum over leaves whose order of additions depends on their number alone.
 ///
 /// Two neighbours of equal length `2^k` merge where the left one starts at a multiple of `2^(k+1)`.
-/// What is left of all leaves when none merges any more, a node for each binary digit of their number,
-/// is added from the right, the short ones first.
+/// What is left of all leaves when none merges any more, a node for each 1 among the binary digits of their
+/// number, is added from the right, the short ones first.
 ///
 /// The nodes of any contiguous range are at most `2 log2 n`, and those of ranges that follow each
 /// other, pushed in their order, make the tree that the leaves themselves would have made.
@@ -57,8 +57,8 @@ impl<V: Sum> TreeSum<V> {
     /// Adds a node of the tree right of those that are there. The first may start anywhere.
     ///
     /// # Errors
-    /// [`ParallelError::Node`] for what is no node of the tree, and where leaves are between it and
-    /// the last one, or in both.
+    /// [`ParallelError::Node`] if `node` is not a node of the tree, or if it overlaps the last node
+    /// or leaves a gap after it.
     pub fn push(&mut self, node: Node<V>) -> Result<(), ParallelError> {
         let Node { start, length, .. } = node;
         let next = self.nodes.last().map_or(start, |last| last.start + last.length);
@@ -96,7 +96,7 @@ impl<V: Sum> TreeSum<V> {
         self.nodes
     }
 
-    /// The sum of the leaves that are there, and of none nothing.
+    /// The sum of the leaves that are there; `None` if there are none.
     pub fn finish(self) -> Option<V> {
         let values = self.nodes.into_iter().rev().map(|node| node.value);
         values.reduce(|right, left| left.plus(right))

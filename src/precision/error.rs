@@ -12,7 +12,7 @@ pub enum ScaleError {
     /// Gradients of a loss that had another scale than the present one.
     #[error("gradients of a loss scaled by {found} came while the loss scale is {present}")]
     OtherScale { found: f32, present: f32 },
-    /// Gradients in half precision, as only those of parameters in half precision are.
+    /// Gradients in half precision, which only parameters in half precision have.
     #[error("gradients to unscale must be f32 or f64, as their parameters, found {}", .found.name())]
     HalfGradient { found: DType },
     /// Gradients that are not finite even at the smallest scale.

@@ -7,7 +7,8 @@ use super::{FiniteGrads, GradScalerConfig, LossScale, NonFinite, ScaleError, Sca
 /// Finds the largest loss scale at which gradients stay finite.
 ///
 /// The scale falls by a factor with every step whose gradients are not finite, which is skipped,
-/// and grows by a factor after a number of finite steps in a row, unless beyond the finite numbers.
+/// and grows by a factor after a number of finite steps in a row, unless it would no longer be
+/// finite.
 #[derive(Clone, Debug)]
 pub struct GradScaler {
     config: GradScalerConfig,

@@ -11,8 +11,8 @@
 //! The state machine of `torch.amp.GradScaler`, and a floor below which the scale does not fall.
 //! Its `update` is part of [`GradScaler::unscale`]. The scale may only change between two steps of
 //! the optimizer: gradients of several losses that are to be added up take the same
-//! [`LossScale`], and are unscaled once, when they are complete. A step that was skipped is no
-//! step, for a schedule of learning rates neither.
+//! [`LossScale`], and are unscaled once, when they are complete. A skipped step does not count as a
+//! step, and does not advance a learning-rate schedule.
 //!
 //! # Example
 //! ```

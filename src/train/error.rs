@@ -43,7 +43,7 @@ pub enum TrainError {
     /// Another process of the run failed.
     #[error("process {rank}: {reason}")]
     OtherProcess { rank: usize, reason: String },
-    /// A limit of the gradient's norm that is none.
+    /// A limit of the gradient's norm that gradients cannot be clipped to.
     #[error("gradients cannot be clipped to a norm of {0}")]
     ClipNorm(f64),
     /// A run folder that another process works in.
@@ -53,8 +53,8 @@ pub enum TrainError {
     #[error("{0} must be at least 1")]
     Zero(&'static str),
     /// A loss that is not a finite number, in the step whose first episode has the index `episode`.
-    /// `divergence` is where the inner loop left the finite numbers, if it did, and the parameters
-    /// were still there when the loss was read.
+    /// `divergence` is where the inner loop first had a value that was not finite, if it had one
+    /// and the parameters of the step were still there when the loss was read.
     #[error(
         "the loss is {loss} at step {step}, in the episodes from {episode}{}; training stopped{}",
         inner_loop(divergence),

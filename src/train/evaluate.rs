@@ -138,8 +138,8 @@ impl Evaluator {
     }
 
     /// As [`score`](Self::score), with the tasks shared by the processes of `communicator`; all of
-    /// them find the same. That is what one would find alone, but for rounding where images are embedded
-    /// apart from each other: in which batch one is depends on the share of its process.
+    /// them find the same. The result is that of a single process, except for rounding where each image
+    /// is embedded by itself: which batch it is embedded in depends on the share of its process.
     ///
     /// # Errors
     /// When the processes do not reach each other.

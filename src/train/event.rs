@@ -21,7 +21,8 @@ pub enum Event {
     StoppedEarly { step: u64 },
 }
 
-/// Tells about validations and every twentieth part of the steps, in lines on standard error.
+/// Tells about validations, resumed and skipped steps, and every twentieth part of the steps, in lines on
+/// standard error.
 pub fn print_lines(event: &Event) {
     if let Some(line) = event.line() {
         // A run outlives the terminal it was started from.
@@ -30,7 +31,7 @@ pub fn print_lines(event: &Event) {
 }
 
 impl Event {
-    /// What there is to print about it, if there is anything: of steps a twentieth part.
+    /// The line to print about this event, if there is one: a run has about twenty for its steps.
     pub fn line(&self) -> Option<String> {
         Some(match self {
             Event::Started { step: 0, .. } => return None,

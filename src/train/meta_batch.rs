@@ -28,9 +28,9 @@ const RATE: f64 = 1e-3;
 /// themselves.
 ///
 /// Every trial, of a size by [`find_batch_size`], makes two full steps with copies of `learner` and
-/// `optimizer`, whose own values stay as they are. Parameters that were not drawn yet are drawn. Of a
-/// learner that [draws](MetaLearner::DRAWS), what the backend draws later is not what it would have
-/// been, but the same whatever was tried: Burn 0.21 cannot tell where its generator is.
+/// `optimizer`, whose own values stay as they are. Parameters that were not drawn yet are drawn. For
+/// a learner that [draws](MetaLearner::DRAWS), the search changes what the backend draws later, in
+/// the same way whatever sizes were tried: Burn 0.21 does not tell the state of its generator.
 ///
 /// One thread may differentiate at a time. On a CPU, what other threads allocate counts as well.
 ///
@@ -60,8 +60,8 @@ where
 /// two of `sizes` and checked at the third.
 ///
 /// Beyond the [lanes](crate::learners::Maml::with_lanes) of a learner, on a CPU those of one network for
-/// each thread, tasks follow each other and memory rises no more but for the tasks themselves: sizes on
-/// either side are on no line.
+/// each thread, tasks follow each other and memory rises only by the tasks themselves, so sizes below
+/// and above that number are not on one line.
 ///
 /// # Errors
 /// As [`find_meta_batch`], and for sizes that are not in rising order.

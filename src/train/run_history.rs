@@ -18,7 +18,8 @@ const RECENT: u64 = 100;
 
 /// What the [folder](super::RunFolder) of a run tells of it. The folder is only read.
 ///
-/// A run that is going on writes its steps with its checkpoints: those made since are not known yet.
+/// A run under way writes its steps with its checkpoints, so steps made since the last checkpoint
+/// are not known yet.
 #[derive(Clone, Debug)]
 pub struct RunHistory {
     folder: PathBuf,
@@ -127,8 +128,9 @@ impl RunHistory {
         seconds(&self.steps)
     }
 
-    /// Seconds that the steps left will take if they take as long as the last ones, among which as many
-    /// validations are as among those left; `None` if the run is done or has not begun.
+    /// Seconds that the remaining steps will take at the mean time of the latest ones, which are enough
+    /// of them to include validations in proportion; `None` if the run is done or has not begun, or
+    /// its number of steps is unknown.
     pub fn seconds_left(&self) -> Option<f64> {
         if self.state()? == RunState::Done {
             return None;

@@ -126,8 +126,8 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         self.with(|options| options.micro_batch = Some(tasks))
     }
 
-    /// The processes that share the tasks of each step and of validations; by default this one alone, and
-    /// `fit` then refuses to run as one of several that `mpirun` or `srun` started. Those pass
+    /// The processes that share the tasks of each step and of validations; by default this process alone,
+    /// and `fit` then refuses to run if `mpirun` or `srun` started it with others. Such processes pass
     /// [`world`](crate::parallel::world), or [`Solo`](crate::parallel::Solo) to train independently.
     ///
     /// Rank 0 writes the run folder and calls the observer. If `fit` fails in one process, others may wait
@@ -203,9 +203,9 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
 
     /// Resumes the run in this folder; the result is bitwise that of a run that never stopped.
     ///
-    /// The backend, the data's classes and every setting but the number of steps must be the same, of which
-    /// those of the optimizer and the schedule are not checked. Micro-batches, devices and processes may be
-    /// others: gradients are then the same within rounding.
+    /// The backend, the data's classes and every setting but the number of steps must be the same; the
+    /// settings of the optimizer and of the learning-rate schedule are not checked. Micro-batches, devices
+    /// and processes may differ: gradients are then the same within rounding.
     pub fn resume_from(self, folder: impl Into<PathBuf>) -> Self {
         self.with(|options| options.folder = Some(Folder::Old(folder.into())))
     }

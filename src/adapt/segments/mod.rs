@@ -32,13 +32,14 @@ type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 /// # Conventions
 /// Under [`BnStatistics::Track`] running averages move once for each input.
 ///
-/// Of an encoder that [draws](Encoder::DRAWS), the backend is seeded before each segment, to the same
-/// in both passes, so that dropout masks are the same. The seeds follow from numbers that are drawn
-/// from the backend here, and so does the seed that [`gradients`](Self::gradients) leaves: a seeded
+/// For an encoder that [draws](Encoder::DRAWS), the backend is seeded before each segment, alike in
+/// both passes, so that dropout masks are the same. The seeds follow from numbers that are drawn from
+/// the backend here, and so does the seed that [`gradients`](Self::gradients) leaves: a seeded
 /// program repeats, and its next step has other masks.
 ///
-/// The fused operations of a CPU keep their buffers for the next call, which those of another segment
-/// may not fit: what is saved within one input is less than the graphs, and grows with the inputs.
+/// The fused operations of a CPU keep their buffers for the next call, and the buffers of one segment
+/// may not fit another. So less memory is saved within one input than the graphs take, and more with
+/// more inputs.
 ///
 /// Parameters that are frozen get no gradient. The input gets none either.
 ///
@@ -112,7 +113,7 @@ where
     }
 
     /// Embeds `images` `[n, c, h, w]`, which are a constant, and adds the gradients of the parameters.
-    /// Given the features, `[n, d]`, `judge` makes the backward pass of what they are worth.
+    /// `judge` is given the features, `[n, d]`, and makes the backward pass of their loss.
     ///
     /// # Panics
     /// When the encoder says that it has no segment.

@@ -166,7 +166,7 @@ impl Features {
     /// The name of a class.
     ///
     /// # Panics
-    /// As all that take a class, if there is none of this number.
+    /// Like all methods that take a class, if there is no class of this number.
     pub fn class_name(&self, class: usize) -> &str {
         &self.classes[class].name
     }
@@ -210,7 +210,7 @@ impl Features {
         Tensor::from_data(TensorData::new(self.values.clone(), shape), device)
     }
 
-    /// The mean of all rows; of the features of base classes what others take as
+    /// The mean of all rows; that of features of the base classes is what other features take as
     /// [`base_mean`](Self::base_mean).
     pub fn mean(&self) -> Vec<f32> {
         let mut sums = vec![0.0; self.length];

@@ -120,8 +120,8 @@ pub struct FolderReport<D> {
 /// moving image the first frame counts.
 ///
 /// # Errors
-/// If the folder is absent or has no subfolder, if a class has no image left, or, unless broken
-/// images are skipped, if one is.
+/// If the folder is absent or has no subfolder, if a class has no image left, or if an image is
+/// broken and broken images are not skipped.
 ///
 /// # Example
 /// ```no_run

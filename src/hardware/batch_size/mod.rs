@@ -23,10 +23,10 @@ use search::Search;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchBudget {
-    /// What there is.
+    /// The memory that there is for the work.
     pub bytes: Bytes,
     /// Share of it, from 0 to below 1, that stays free beside the size that is chosen:
-    /// [`KEEP_FREE`](Self::KEEP_FREE) by default. A trial is two steps; of thousands,
+    /// [`KEEP_FREE`](Self::KEEP_FREE) by default. A trial is two steps; among thousands of steps,
     /// some take more.
     pub keep_free: f64,
 }
@@ -71,17 +71,17 @@ pub struct Trial {
 /// Finds the largest size of `range` whose trial takes at most what of `budget` is
 /// [usable](SearchBudget::usable).
 ///
-/// Runs the two smallest sizes, then the size that takes 97 % of that by the line through the two
-/// largest that ran, and so on; at worst the sizes that are left are halved. The size returned was
-/// run, and so was the one after it, unless the range ends there. A trial that runs out of memory
-/// does not fit.
+/// Runs the two smallest sizes, then the size that should take 97 % of the usable memory by the
+/// line through the two largest sizes that ran, and so on; at worst it is a bisection of the sizes
+/// that are left. The size returned was run, and so was the one after it, unless the range ends
+/// there. A trial that runs out of memory does not fit.
 ///
 /// Memory is taken to grow with the size. The budget is for this work alone: leave out what other
 /// programs need.
 ///
 /// # Errors
 /// [`HardwareError::DoesNotFit`] when not even the smallest size fits, [`HardwareError::Config`] for a
-/// range without sizes and a share that is none, and whatever a trial returns but
+/// range without sizes and a share that is not from 0 to below 1, and whatever a trial returns but
 /// [`HardwareError::OutOfMemory`].
 ///
 /// # Example

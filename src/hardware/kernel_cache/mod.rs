@@ -32,15 +32,16 @@ const VARIABLE: &str = "FEWSHOT_KERNEL_CACHE";
 /// `cubecl.toml` is taken instead.
 ///
 /// What is kept depends on the runtime: PTX on CUDA, code objects on ROCm, SPIR-V with the feature
-/// `vulkan`. Of WGSL, as `wgpu` has without it, nothing is: only the driver's own cache helps there.
+/// `vulkan`. Nothing is kept of WGSL, which `wgpu` uses without that feature: only the driver's own
+/// cache helps there.
 ///
 /// Returns the folder; if this sets none, the reason is logged at the level `Info`.
 pub fn keep_compiled_kernels() -> Option<PathBuf> {
     configured(Launches::Quiet)
 }
 
-/// As [`keep_compiled_kernels`], and every launch is told to the crate `log` from then on, at the level
-/// `Info`, as `Executing` and the name of the kernel. That takes time at every launch.
+/// As [`keep_compiled_kernels`], and from then on every launch is logged through the crate `log`, at
+/// the level `Info`, as `Executing` and the name of the kernel. That takes time at every launch.
 pub fn log_launches() -> Option<PathBuf> {
     configured(Launches::Logged)
 }

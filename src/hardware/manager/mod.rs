@@ -98,7 +98,7 @@ impl<B: Backend> HardwareManager<B> {
         self.devices.iter().map(|(info, device)| (info, device))
     }
 
-    /// What `auto` would have preferred, and why it could not be.
+    /// The devices that `auto` would have preferred, and why it could not take them.
     pub fn skipped(&self) -> &[Rejection] {
         &self.skipped
     }

@@ -75,8 +75,8 @@ fn classify(text: &str) -> Option<(Option<Bytes>, &str)> {
 ///   than that, Rust prints `memory allocation of N bytes failed` and ends the process; where
 ///   memory is promised beyond what there is, as on Linux, the system may end it when the memory is
 ///   touched. Ask [`memory_stats`](crate::hardware::memory_stats) before.
-/// - A panic hook of the program's own goes in before the first call: one that comes later replaces
-///   the one that listens here, and devices' reasons are lost.
+/// - Install a panic hook of the program's own before the first call: one installed later replaces
+///   the hook that listens here, and the devices' reasons are lost.
 /// - With `panic = "abort"` nothing is caught.
 pub fn guarded<B: Backend, T>(
     device: &B::Device,

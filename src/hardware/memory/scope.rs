@@ -33,8 +33,8 @@ impl MemoryScope {
     /// are `None`.
     ///
     /// CubeCL keeps no peak, so other threads ask its pool about every millisecond each, and once
-    /// more at the end. What rises and falls between two samples is missed, and what the device is
-    /// asked while it is busy waits in line, so a work of short steps reads too low; repeat it, or
+    /// more at the end. A peak between two samples is missed, and a sample that is asked for while
+    /// the device is busy waits in its queue, so work in short steps reads too low; repeat it, or
     /// take the result as the lower bound that it is. Asking also hands waiting operations to the
     /// device earlier than usual, which costs some time. The pool counts buffers from when they are
     /// asked for, not from when the device writes to them.

@@ -61,9 +61,9 @@ pub struct MemoryPlanner {
     pub task: TaskShape,
     /// What one task's activations take.
     pub activations: Activations,
-    /// What whole steps took, optimizer included, where they were run, as by
-    /// [`fit_meta_batch`](crate::train::fit_meta_batch); it is taken instead of the formulas. None
-    /// of its sizes may be beyond the tasks that are side by side.
+    /// What whole steps took, optimizer included, if they were measured, as by
+    /// [`fit_meta_batch`](crate::train::fit_meta_batch); used instead of the formulas. Its sizes
+    /// must not exceed the number of tasks that are side by side.
     pub measured: Option<MemoryFit>,
     /// The largest single allocation of the device, where there is a limit that is known.
     pub largest_buffer: Option<Bytes>,
@@ -93,8 +93,8 @@ pub struct PlanLine {
 }
 
 impl MemoryPlanner {
-    /// The plan of a meta-batch of `tasks`: what is counted, and beside it what measured steps took
-    /// more or what formulas say.
+    /// The plan of a meta-batch of `tasks`: what is counted, and besides that what measured steps
+    /// took beyond it or, without measurements, what formulas say.
     pub fn plan(&self, tasks: usize) -> MemoryPlan {
         let mut lines = self.counted(tasks);
         match &self.measured {
@@ -176,8 +176,8 @@ impl MemoryPlan {
         self.lines.iter().find(|line| line.name == name).map(|line| line.amount)
     }
 
-    /// Whether all lines together are at most `budget`, and the largest tensor at most what one may
-    /// be; `None` where that is not known.
+    /// Whether all lines together are at most `budget`, and the largest tensor at most the largest
+    /// single allocation; `None` where that is not known.
     pub fn fits(&self, budget: Bytes) -> Option<bool> {
         match (self.total().fits(budget), self.largest_fits()) {
             (Some(false), _) | (_, Some(false)) => Some(false),

@@ -10,8 +10,8 @@ use crate::hardware::{Bytes, DeviceKey, error::list};
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum PoolError<E: Debug + Display = Infallible> {
-    /// More than can be made free: what was planned, and nothing was loaded; or what the model turned out
-    /// to hold beyond that, and it was dropped. Nothing was evicted for it.
+    /// More than can be made free: either the planned amount, and nothing was loaded, or what the model
+    /// turned out to hold beyond its plan, and the model was dropped. Nothing was evicted for it.
     #[error(
         "{need} do not fit on {device}: {freeable} of its {budget} are free or held by models \
          that are not in use"

@@ -22,8 +22,8 @@ type Release = Box<dyn Fn(&DeviceKey) + Send + Sync>;
 /// are dropped.
 ///
 /// All methods take `&self`: threads share a pool by reference or in an `Arc`. No lock is held while a
-/// model loads, so that loads of several models overlap, and none that a call needs for a model
-/// already there is held while others are evicted.
+/// model loads, so that loads of several models overlap; while models are evicted, no lock is held
+/// that a call needs for a model already there.
 ///
 /// # Conventions
 /// Calls for one model while it loads wait for that load. Where it fails, each of them ends with

@@ -37,8 +37,8 @@ impl ModelProfile {
     ///
     /// # Conventions
     /// A tensor is trainable if the module's backend differentiates by it. A backend without
-    /// autodiff tells of none; there all float tensors are taken for trainable but the running
-    /// averages of batch-norm.
+    /// autodiff tells of none; there all float tensors except the running averages of batch-norm
+    /// are taken for trainable.
     pub fn of<B: Backend, M: Module<B>>(module: &M) -> Self {
         Self { parameters: parameters::of::<B, M>(module) }
     }

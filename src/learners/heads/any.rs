@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::*;
 use crate::data::Comparison;
 
-/// Names of the heads with weights of their own, of which nothing is known before episodes have trained them.
+/// Names of the heads with weights of their own, which are of no use before training on episodes.
 pub const TRAINED_ON_EPISODES: &[&str] = &["relation", "feat", "leo"];
 
 /// Declares [`AnyHead`] by lists of heads, each with its name and how one with the paper's settings is
@@ -33,9 +33,10 @@ macro_rules! any_head {
         }
 
         impl<B: Backend> AnyHead<B> {
-            /// The head of one of the names with the settings of its paper.
+            /// The head of this name with the settings of its paper; `None` for an unknown name.
             ///
-            /// Embeddings are maps `[c, h, w]` one after the other, or vectors of `d` values, `[d, 1, 1]`.
+            /// `maps` is the shape of an embedding: `[c, h, w]` of a flattened map, `[d, 1, 1]` of a plain
+            /// vector.
             pub fn with_name(name: &str, maps: [usize; 3], device: &B::Device) -> Option<Self> {
                 match name {
                     $($($name => {

@@ -16,9 +16,9 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// - Every one of 100 steps sees the whole support. The authors' code takes `100 ceil(n / 4)` steps of
 ///   mini-batches of 4, whose gradients are the same in the mean; a drawn order would make the result
 ///   depend on a seed.
-/// - Weights and biases start at zero. The loss is convex, and strictly so by its weight decay, so
-///   that the start decides only how far along a fixed number of steps gets; zero prefers no class.
-///   The authors' start is drawn uniformly within `1 / sqrt(d)` of zero.
+/// - Weights and biases start at zero. The loss is strictly convex because of its weight decay, so
+///   the start decides only how near a fixed number of steps comes to the minimum; zero prefers no
+///   class. The authors' start is drawn uniformly within `1 / sqrt(d)` of zero.
 /// - Weight decay pulls on the biases as well, as in the authors' code.
 /// - Embeddings are taken as they are. The fit sends no gradient back to those of the support.
 ///
@@ -47,7 +47,7 @@ impl Baseline {
         Self::default()
     }
 
-    /// Trained in another way.
+    /// With other settings of the training.
     ///
     /// # Panics
     /// Without steps, with a rate that is not positive, and with another setting that is not a

@@ -21,9 +21,9 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// - Every one of 100 steps sees the whole support. The authors' code takes `100 ceil(n / 4)` steps of
 ///   mini-batches of 4.
 /// - Directions start as the class means of the normalised embeddings, at length 1, and gains at 1:
-///   unlike [`Baseline`](super::Baseline)'s zero, a direction of length 0 points nowhere, and this
-///   one is the nearest that is known before training. The authors' directions are drawn, and their
-///   lengths, about 0.58, are the first gains.
+///   they cannot start at zero as in [`Baseline`](super::Baseline), since a vector of length 0 has
+///   no direction, and the class means are the best directions known before training. The authors'
+///   directions are drawn, and their lengths, about 0.58, are the first gains.
 /// - Weight decay pulls on directions and gains, as in the authors' code.
 /// - The fit sends no gradient back to the embeddings of the support.
 ///
@@ -60,7 +60,7 @@ impl BaselinePlusPlus {
         Self::default()
     }
 
-    /// Trained in another way.
+    /// With other settings of the training.
     ///
     /// # Panics
     /// Without steps, with a rate that is not positive, and with another setting that is not a

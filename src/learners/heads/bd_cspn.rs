@@ -16,8 +16,8 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// `w_ik = exp(s cos(x_i, p_k)) / sum_j exp(s cos(x_j, p_k))`, and logits are `s cos(x, p'_k)`.
 ///
 /// # Conventions
-/// Embeddings have length 1, the shifted queries are scored and `s` is 10. Every query counts in its
-/// class, where the paper takes the most confident ones of each class alone. easyfsl 1.5 leaves
+/// Embeddings have length 1, the shifted queries are scored and `s` is 10. All queries of a class
+/// count, whereas the paper takes only the most confident ones of each class. easyfsl 1.5 leaves
 /// lengths as they are, scores queries before the shift, and has `s = 1`:
 /// [`with_lengths`](Self::with_lengths), [`with_scored`](Self::with_scored) and
 /// [`with_scale`](Self::with_scale).

@@ -27,12 +27,12 @@ const LEAST_WEIGHT: f64 = 1e-3;
 ///
 /// # Conventions
 /// The authors' temperature of 12.5. The map of a class is the mean of its support's. For several shots
-/// the paper goes on from there to fine-tune it by gradient descent.
+/// the paper then fine-tunes this map by gradient descent.
 ///
 /// A flow is the solution of a linear programme for each query and class, on the host: about a
 /// millisecond of a processor core at 5 x 5 places. Gradients flow through cosines alone, as with the
-/// authors' faster solver. Where something is not a finite number, or the solver gives up, logits are not
-/// numbers either.
+/// authors' faster solver. Where an input of the programme is not finite, or the solver gives up, logits
+/// are NaN.
 ///
 /// # Example
 /// ```

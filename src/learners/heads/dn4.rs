@@ -20,8 +20,8 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// Embeddings are maps `[c, h, w]`, flattened in this order.
 ///
 /// # Conventions
-/// Of a class that has fewer places than neighbours are asked for, the mean over all of them stands
-/// in for the missing ones; the authors' code fails there.
+/// Where a class has fewer places than the number of neighbours, the mean cosine over all its
+/// places stands in for each missing one; the authors' code fails there.
 ///
 /// Takes memory for the cosines of all places of all queries with all places of all support images.
 ///

@@ -18,8 +18,8 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// This is easyfsl's reading of the paper's Baseline++: prototypes in place of drawn weights, Adam
 /// in place of SGD, and neither gains nor weight decay; the paper itself is
 /// [`BaselinePlusPlus`](super::BaselinePlusPlus). [`new`](Self::new) has the settings of easyfsl's
-/// constructor; its benchmark has 50 steps and a temperature of 10. Its scores are bare cosines, the
-/// logits here those times the temperature, of which a softmax gives probabilities.
+/// constructor; its benchmark has 50 steps and a temperature of 10. Its scores are bare cosines; the
+/// logits here are the cosines times the temperature, so that a softmax of them gives probabilities.
 ///
 /// The fit sends no gradient back to the embeddings of the support.
 ///
@@ -81,7 +81,7 @@ impl Finetune {
         Self { temperature: positive("the temperature", temperature), ..self }
     }
 
-    /// Where the prototypes have moved, `[t, ways, d]`.
+    /// The prototypes after fine-tuning, `[t, ways, d]`.
     pub fn class_weights<B: Backend>(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
         let one_hot = support.one_hot();
         let start = support.prototypes().detach();

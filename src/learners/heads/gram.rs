@@ -21,8 +21,9 @@ pub trait GramHead<B: Backend>: Sync {
     /// What becomes of each embedding by itself before products are taken, `[n, d]` to `[n, d]`.
     fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2>;
 
-    /// Whether logits stay where the same vector is added to all transformed embeddings of a task. Then
-    /// what they have in common is taken off first, so that it does not hide how they differ.
+    /// Whether logits do not change when one vector is added to all transformed embeddings of a task.
+    /// If so, what the embeddings have in common is subtracted first, so that it does not hide how they
+    /// differ.
     fn translation_invariant(&self) -> bool {
         false
     }
@@ -50,7 +51,8 @@ pub struct WeightedSums {
 }
 
 impl TaskGram {
-    /// Of `products` `[m, m]` among `n` embeddings of classes `labels` and then `m - n` queries.
+    /// From the products `[m, m]` of `n` support embeddings, whose classes are `labels`, and then
+    /// `m - n` queries.
     ///
     /// # Panics
     /// When the matrix is not square, has fewer rows than labels, or a label is no class.
@@ -127,8 +129,9 @@ impl TaskGram {
         WeightedSums { dots, squares }
     }
 
-    /// The products of translated embeddings: those of the support by the sum of embeddings with weights
-    /// `shifts[0]`, those of queries by that with `shifts[1]`, `[m]` each.
+    /// The products after a translation of the embeddings: to each one of the support the sum of
+    /// embeddings with weights `shifts[0]` is added, to each query the sum with weights `shifts[1]`,
+    /// `[m]` each.
     ///
     /// An embedding of which only rounding would be left becomes zero.
     ///

@@ -77,7 +77,8 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         self.logits(support, queries)
     }
 
-    /// What meta-training lowers: by default the mean cross-entropy over all queries, `[1]`.
+    /// The loss that meta-training minimises: by default the mean cross-entropy over all queries,
+    /// `[1]`.
     ///
     /// # Shapes
     /// - `logits`: `[t, q, ways]`
@@ -86,9 +87,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         cross_entropy(logits, labels)
     }
 
-    /// The share of queries classified rightly in meta-training, and what is lowered, `[1]` each: by
-    /// default the [`loss`](Self::loss) of [`train_logits`](Self::train_logits), but for a head whose
-    /// paper adds terms that logits do not tell, or which fuses the two.
+    /// The share of queries classified correctly in meta-training, and the loss that is minimised,
+    /// `[1]` each. The loss is the [`loss`](Self::loss) of [`train_logits`](Self::train_logits),
+    /// except for a head that fuses the two or whose paper adds terms that do not follow from logits.
     ///
     /// # Shapes
     /// - `labels`: of the queries, `[t, q]`
@@ -102,8 +103,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         (accuracies(logits.clone(), labels.clone()).mean(), self.loss(logits, labels))
     }
 
-    /// How embeddings are compared with class means, of a head that takes the nearest and nothing else:
-    /// tests on [`Features`](crate::data::Features) can then look up what many episodes have in common.
+    /// How embeddings are compared with class means, for a head that does no more than take the nearest
+    /// mean: tests on [`Features`](crate::data::Features) can then look up what many episodes have in
+    /// common.
     fn comparison(&self) -> Option<Comparison> {
         None
     }
@@ -139,7 +141,8 @@ pub struct FittedHead<B: Backend> {
 }
 
 impl<B: Backend> FittedHead<B> {
-    /// Of a function from queries `[t, q, d]`, at least one, to logits `[t, q, ways]`.
+    /// A fitted head that is a function from queries `[t, q, d]`, at least one, to logits
+    /// `[t, q, ways]`.
     pub fn new(ways: usize, logits: impl Fn(Tensor<B, 3>) -> Tensor<B, 3> + 'static) -> Self {
         Self { ways, logits: Box::new(logits) }
     }

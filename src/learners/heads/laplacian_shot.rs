@@ -27,10 +27,10 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// taken off where there is one; queries are shifted as in [`BdCspn`](super::BdCspn), and prototypes
 /// are means with the weights `softmax_k(10 cos(x_i, p_k))`, as in the authors' code.
 ///
-/// The authors' code and easyfsl 1.5 count a query among its 3 neighbours and then leave it out: 2
-/// [neighbours](Self::with_neighbours). easyfsl also leaves [lengths](Self::with_lengths) as they
-/// are, rectifies with the weights [within a class](RectificationWeights::WithinClass) at a scale of 1, measures
-/// [unshifted](ScoredQueries::Unshifted) queries, has `lambda` 0.7, and returns `y`.
+/// The authors' code and easyfsl 1.5 count a query as one of its own 3 neighbours and then leave it out,
+/// which makes 2 [neighbours](Self::with_neighbours). easyfsl also leaves [lengths](Self::with_lengths) as
+/// they are, rectifies with the weights [within a class](RectificationWeights::WithinClass) at a scale of 1,
+/// measures [unshifted](ScoredQueries::Unshifted) queries, has `lambda` 0.7, and returns `y`.
 ///
 /// No gradient flows through this head.
 ///
@@ -103,7 +103,8 @@ impl<B: Backend> LaplacianShot<B> {
         Self { neighbours, ..self }
     }
 
-    /// With at most so many steps, fewer for tasks whose bound changes by a smaller part of itself.
+    /// With at most `steps` steps; a task stops earlier once its bound changes by no more than
+    /// `tolerance` of itself.
     ///
     /// # Panics
     /// Unless the tolerance is finite and not below 0.
@@ -112,7 +113,7 @@ impl<B: Backend> LaplacianShot<B> {
         Self { steps, tolerance, ..self }
     }
 
-    /// With prototypes rectified by other weights of cosines that are multiplied by `scale`.
+    /// With prototypes rectified by these weights, in which cosines are multiplied by `scale`.
     ///
     /// # Panics
     /// Unless the scale is above 0 and up to 40.

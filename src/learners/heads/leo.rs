@@ -15,8 +15,8 @@ use draw::Draw;
 
 use super::{EmbeddedSupport, FittedHead, Head, accuracies, cross_entropy, unit_length};
 
-/// A linear classifier whose weights are decoded from a code of few numbers for each class, which
-/// is what adapts to a task: latent embedding optimization.
+/// LEO, latent embedding optimization: a linear classifier whose weights are decoded from a code of
+/// few numbers for each class; the codes are what adapts to a task.
 ///
 /// A code is drawn as `z_k ~ N(mu_k, sigma_k²)`, where `[mu_k, ln sigma_k]` is the mean of
 /// `g([E x_i, E x_j])` over the examples `i` of class `k` and all examples `j`, with `g` three
@@ -28,11 +28,11 @@ use super::{EmbeddedSupport, FittedHead, Head, accuracies, cross_entropy, unit_l
 /// # Conventions
 /// The meta-gradient goes through all steps, second derivatives included. Only training draws; a
 /// test takes `mu_k` and `mu'_k`. As in the authors' code there are no biases, embeddings have
-/// length 1, and with `s` where the formulas above have a logarithm, a deviation is `exp(s) - 1`
+/// length 1, and, with `s` for what the formulas above call `ln sigma`, a deviation is `exp(s) - 1`
 /// for codes and `exp(s) - 1 + sqrt(2 / (ways + d))` for weights, but at least 1e-10. As in the
 /// paper, a class has one code; the authors' code draws a code and weights for each of its examples
-/// and averages their logits, by which its [steps](LeoLoss::PerShot), and those here, are shorter
-/// by the number of shots.
+/// and averages their logits, which divides its [steps](LeoLoss::PerShot), and so those here, by
+/// the number of shots.
 ///
 /// [`loss`](Head::loss) has the penalties on parameters, those on the squared weights and on the
 /// decoder, and [`train_loss`](Head::train_loss) those on codes too: the mean over their values of

@@ -24,7 +24,7 @@ const MOST_STEPS: usize = 60;
 ///
 /// # Conventions
 /// `C` = 1 and unit length as in the authors' code (`RFS`). Two ways are multinomial, too; scikit-learn
-/// has a single logit for them, and finds the same probabilities with `2 C` for this one's `C`.
+/// then has a single logit, and finds the same probabilities with `2 C` in place of `C`.
 ///
 /// # Example
 /// ```
@@ -58,7 +58,7 @@ impl LogisticRegression {
         Self { c: 1.0, unit_length: true }
     }
 
-    /// With another price of errors beside large weights.
+    /// With another `C`, the price of errors relative to that of large weights.
     ///
     /// # Panics
     /// When it is not a positive number.

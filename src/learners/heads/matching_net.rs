@@ -11,13 +11,13 @@ use super::full_context::FullContext;
 use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
 
-/// How much a query of a [`MatchingNet`] attends to an embedding of the support: the softmax over
-/// the support of these.
+/// The score of a query and a support embedding in a [`MatchingNet`]; its softmax over the support
+/// is how much the query attends to each embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MatchingAttention {
-    /// Their cosine times a scale, which is 1 in the paper and 100 in the code of Chen et al., "A
-    /// Closer Look at Few-shot Classification", ICLR 2019.
+    /// The cosine of the two times a scale, which is 1 in the paper and 100 in the code of Chen et
+    /// al., "A Closer Look at Few-shot Classification", ICLR 2019.
     Cosine {
         /// What the cosine is multiplied by.
         scale: f64,
@@ -73,7 +73,7 @@ impl MatchingNetConfig {
     }
 }
 
-/// A query belongs to the classes of those of the support that it attends to.
+/// Matching networks: a query belongs to the classes of the support examples that it attends to.
 ///
 /// `p(y = k | q) = sum_{i of class k} a_i` with `a = softmax_i(scale * cos(q, x_i))`; logits are
 /// `log(p + 1e-6)`.

@@ -79,7 +79,7 @@ impl<B: Backend> MetaOptNet<B> {
     /// With another scale to start from.
     ///
     /// # Panics
-    /// When it is not a number other than zero.
+    /// When it is zero or not finite.
     pub fn with_scale(self, scale: f64) -> Self {
         not_zero("the scale of MetaOptNet", scale);
         Self { scale: self.scale.map(|old| old.full_like(scale).require_grad()), ..self }

@@ -27,9 +27,9 @@ pub enum AfterPower {
 /// PT-MAP: powers of features, and prototypes drawn to the queries that optimal transport gives them.
 ///
 /// Embeddings become `(relu(f) + 1e-6)^beta`, centred and of length 1. Then, `steps` times, queries
-/// are assigned by the transport plan `P` of `exp(-lambda |q_j - p_k|²)`, in which each has a mass of 1
-/// and every class the same, and `p_k <- p_k + rate (m_k - p_k)` with `m_k` the mean of support and
-/// assigned queries. Logits are `log P` of the last prototypes.
+/// are assigned by the transport plan `P` of `exp(-lambda |q_j - p_k|²)`, in which each query has a
+/// mass of 1 and all classes have equal mass, and `p_k <- p_k + rate (m_k - p_k)` with `m_k` the mean
+/// of support and assigned queries. Logits are `log P` of the last prototypes.
 ///
 /// # Conventions
 /// The authors' code: `beta` 0.5, `lambda` 10, 20 steps at a rate of 0.2, Sinkhorn's iterations until
@@ -90,7 +90,8 @@ impl PtMap {
         Self { lambda: positive("lambda", lambda), ..self }
     }
 
-    /// With another number of moves of prototypes, and another part of the way that each goes.
+    /// With another number of steps of the prototypes, and another share `rate` of the way that
+    /// each step goes.
     ///
     /// # Panics
     /// Unless the rate is from 0 to 1.

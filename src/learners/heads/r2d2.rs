@@ -10,7 +10,7 @@ use super::checked::{not_zero, positive};
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head};
 
-/// Over what the squared errors of a ridge regression are added up.
+/// How the squared errors of a ridge regression are combined over examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RidgeErrors {
@@ -30,7 +30,7 @@ pub struct R2d2Config {
     /// Whether the penalty is learned, as a logarithm, so that it stays positive.
     #[config(default = true)]
     pub learned_lambda: bool,
-    /// Over what squared errors are added up.
+    /// How squared errors are combined over examples.
     #[config(default = "RidgeErrors::Summed")]
     pub errors: RidgeErrors,
     /// Whether the regression has an intercept, penalised like its weights.
@@ -57,7 +57,7 @@ impl R2d2Config {
     /// The head with its first parameters.
     ///
     /// # Panics
-    /// When the penalty is not a positive number, or the scale not a number other than zero.
+    /// When the penalty is not a positive number, or the scale is zero or not finite.
     pub fn init<B: Backend>(&self, device: &B::Device) -> R2d2<B> {
         let Self { lambda, learned_lambda, scale, .. } = *self;
         positive("the penalty of a ridge regression", lambda);
@@ -81,10 +81,11 @@ impl R2d2Config {
 /// the encoder. Logits can be differentiated twice.
 ///
 /// # Conventions
-/// The paper learns `lambda`, and gives no value to start from: 50 and no intercept are LibFewShot's
-/// choice, which learns `lambda` itself in place of its logarithm and starts from a scale of 1; 10 is
-/// the authors' on Omniglot, whose code differs otherwise: [`R2d2Config::of_authors_code`]. The ridge
-/// regression of MetaOptNet (Lee et al., CVPR 2019) is this with a scale of 2 and a penalty fixed at 50.
+/// The paper learns `lambda`, and gives no value to start from. A `lambda` of 50 and no intercept are
+/// the choice of LibFewShot, which learns `lambda` itself in place of its logarithm and starts from a
+/// scale of 1. The scale of 10 is that of the authors' code on Omniglot, which differs otherwise:
+/// [`R2d2Config::of_authors_code`]. The ridge regression of MetaOptNet (Lee et al., CVPR 2019) is this
+/// with a scale of 2 and a penalty fixed at 50.
 ///
 /// # Example
 /// ```

@@ -34,9 +34,9 @@ impl LengthNormalisation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScoredQueries {
-    /// Those moved onto the support, by which prototypes are rectified too.
+    /// The queries after the shift onto the support, by which prototypes are rectified too.
     Shifted,
-    /// Those before the shift.
+    /// The queries before the shift.
     Unshifted,
 }
 

@@ -127,10 +127,11 @@ impl RelationNetConfig {
     }
 }
 
-/// A convolutional network that says how much the map of a query has to do with that of a class.
+/// Relation network: a convolutional network that scores how well the map of a query matches that
+/// of a class.
 ///
 /// `r_k(q) = sigmoid(FC(relu(FC(B(B([s_k, f(q)]))))))`, with `s_k` the sum of the maps of class
-/// `k`, beside which those of the query are put as further channels, and `B` a 3x3 convolution,
+/// `k`, to which that of the query is concatenated along the channels, and `B` a 3x3 convolution,
 /// batch-norm, ReLU and a 2x2 max-pool. Logits are these scores, from 0 to 1, and the loss is their
 /// mean squared distance to 1 for the right class and 0 for others.
 ///
@@ -159,10 +160,11 @@ impl RelationNetConfig {
 /// Few-Shot Learning", CVPR 2018.
 #[derive(Module, Debug)]
 pub struct RelationNet<B: Backend> {
-    /// Of the first convolution, what meets class maps, `[o, c, 3, 3]`: the first half of the input
-    /// channels in PyTorch's weight.
+    /// The part of the first convolution that is applied to class maps, `[o, c, 3, 3]`: the first
+    /// half of the input channels in PyTorch's weight.
     pub conv1_class: Param<Tensor<B, 4>>,
-    /// Of the first convolution, what meets query maps, `[o, c, 3, 3]`: the second half.
+    /// The part of the first convolution that is applied to query maps, `[o, c, 3, 3]`: the second
+    /// half.
     pub conv1_query: Param<Tensor<B, 4>>,
     /// What follows the first convolution.
     pub first: RelationBlock<B>,

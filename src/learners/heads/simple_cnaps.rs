@@ -8,7 +8,7 @@ use super::checked::positive;
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head};
 
-/// The nearest class mean, with a Mahalanobis distance that each class has for itself.
+/// The nearest class mean, by a Mahalanobis distance with a covariance of each class's own.
 ///
 /// `logit_k(q) = -1/2 (q - c_k)^T Q_k^-1 (q - c_k)` with `Q_k = l_k S_k + (1 - l_k) S + r I` and
 /// `l_k = n_k / (n_k + 1)`; here `c_k` is the mean and `S_k` the covariance of the `n_k` embeddings
@@ -20,7 +20,7 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// # Conventions
 /// Covariances divide by one less than the number of embeddings. That of a single embedding is
 /// zero, as in the paper; the authors' code takes the variance over its features for all entries.
-/// Their factor of distances is 1. The paper's encoder adapts to the task besides; this is its classifier.
+/// That code has no factor of 1/2 before distances. The paper's encoder adapts to the task besides; this is its classifier.
 ///
 /// # Example
 /// ```
@@ -47,7 +47,7 @@ impl SimpleCnaps {
         Self { regulariser: 1.0 }
     }
 
-    /// With so much of the identity in each covariance.
+    /// With another multiple `r` of the identity in each covariance.
     ///
     /// # Panics
     /// When it is not a positive number.

@@ -25,8 +25,8 @@ pub enum TimSolver {
     Adm,
 }
 
-/// Transductive information maximization: class weights for which queries tell as much as they can
-/// of their classes, while they fit the support.
+/// Transductive information maximization: class weights that make the queries as informative as
+/// possible about their classes, while they fit the support.
 ///
 /// `loss = c CE - m H(mean_j p(· | x_j)) + h mean_j H(p(· | x_j))` with the cross-entropy `CE` of the
 /// support, entropies `H` over the queries `x_j`, and
@@ -43,13 +43,13 @@ pub enum TimSolver {
 /// - Embeddings are normalised first, as in the authors' code. Defaults are the paper's: a
 ///   temperature of 15, weights `c = 0.1, m = 1, h = 0.1`, and 1000 steps of Adam at a rate of 0.0001
 ///   or 150 alternations.
-/// - The closed form of `q` leaves out that it sums to 1 while it weighs classes, and that of `w`
-///   holds `p` still: the loss falls from step to step where queries lie in clusters, and need not
-///   where they do not.
+/// - The closed form of `q` ignores, while it weighs classes, that `q` sums to 1, and that of `w`
+///   holds `p` fixed: the loss falls from step to step where queries lie in clusters, and need not
+///   fall where they do not.
 /// - easyfsl's TIM is gradient descent on [`Similarity::Cosine`], `softmax_k(temperature *
 ///   cos(x, w_k))`, from the class means of embeddings as they are: [`easyfsl`](Self::easyfsl). Its
-///   benchmark has a rate of 0.001 and `h = 0.5`. Its scores are bare cosines, the logits here those
-///   times the temperature.
+///   benchmark has a rate of 0.001 and `h = 0.5`. Its scores are bare cosines; the logits here are
+///   these times the temperature.
 /// - The logits send no gradient back to embeddings.
 ///
 /// # Example

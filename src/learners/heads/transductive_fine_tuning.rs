@@ -38,7 +38,7 @@ pub enum EntropyUpdate {
 ///   of 1. They embed by the ReLU of the logits of the training classes.
 /// - easyfsl has [`Similarity::Euclidean`] from the class means as they are and
 ///   [`EntropyUpdate::Joint`]: [`easyfsl`](Self::easyfsl). Its benchmark has 10 steps at a rate of
-///   0.0001. Its scores are bare distances, the logits here those times the temperature.
+///   0.0001. Its scores are bare distances; the logits here are these times the temperature.
 /// - The logits send no gradient back to embeddings.
 ///
 /// # Example
@@ -85,7 +85,7 @@ impl TransductiveFineTuning {
         Self::default()
     }
 
-    /// The authors' classifier, of a network that stays.
+    /// The authors' classifier, on a network that is not fine-tuned.
     pub fn published() -> Self {
         let linear = Self::new().with_similarity(Similarity::Dot);
         linear.with_temperature(1.0)

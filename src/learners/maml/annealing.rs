@@ -6,15 +6,16 @@ use crate::adapt::{InnerLoop, Order};
 /// What [`Maml::plus_plus`](super::Maml::plus_plus) changes in the course of meta-training.
 ///
 /// # Conventions
-/// Counted in meta-steps; the authors count epochs of 500. None of both is the default.
+/// Both fields count meta-steps; the authors count epochs of 500. Both are 0 by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Annealing {
-    /// Meta-steps with the query loss after every inner step in the outer loss: at first all count
-    /// alike, and those before the last one for less and less, down to 3 % of that; then the last
-    /// one alone counts. 5000 to 7500 in the authors' configurations.
-    pub multi_step: u64,
-    /// Meta-steps of first order before those of the inner loop's order; 0 in the authors'
+    /// Number of meta-steps whose outer loss includes the query loss after every inner step. At
+    /// first all these losses count alike, then those before the last one less and less, down to
+    /// 3 % of that. After these meta-steps only the last one counts. 5000 to 7500 in the authors'
     /// configurations.
+    pub multi_step: u64,
+    /// Number of meta-steps of first order that come before those of the inner loop's order; 0 in
+    /// the authors' configurations.
     pub first_order: u64,
 }
 

@@ -13,15 +13,15 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.test_steps = test_steps)
     }
 
-    /// With another way to the exact derivative than the graph of the whole inner loop. Where the head
-    /// alone adapts, it is that graph in any case.
+    /// With this way of computing the exact derivative, by default the graph of the whole inner loop.
+    /// Where the head alone adapts, that graph is used in any case.
     pub fn with_second_order(self, route: SecondOrder) -> Self {
         self.set(|settings| settings.route = route)
     }
 
-    /// With at most so many tasks in one network: by default, on a CPU [`Network::LANES`] of every
-    /// thread, twice as many where the head alone adapts, and on an accelerator all, for which it takes
-    /// as many launches as for one. They take memory in proportion.
+    /// With at most `lanes` tasks in one network. The default on a CPU is [`Network::LANES`] for the
+    /// network of each thread, twice as many where the head alone adapts; on an accelerator it is all
+    /// tasks, which take as many launches as one. Memory grows in proportion to the tasks.
     ///
     /// # Panics
     /// On 0.
@@ -30,9 +30,10 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.lanes = Some(lanes))
     }
 
-    /// With the query loss after every step in the outer loss, times these weights: the multi-step
-    /// loss of MAML++, here the same in every meta-step; with an [`Annealing`](super::Annealing), once it
-    /// is over. An implicit gradient and Reptile's way know the last one alone.
+    /// With an outer loss that adds up the query losses after every inner step, times these weights: the
+    /// multi-step loss of MAML++, here the same in every meta-step; with an
+    /// [`Annealing`](super::Annealing), once it is over. Implicit MAML and Reptile use nothing but the
+    /// end of the inner loop.
     ///
     /// # Panics
     /// Unless there is one weight a step.
@@ -48,11 +49,11 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.query_norm = query_norm)
     }
 
-    /// With another number of examples in an inner step of the test, of a learner that takes them
-    /// in mini-batches.
+    /// With another mini-batch size in the inner steps of the test, for a learner that takes
+    /// examples in mini-batches.
     ///
     /// # Panics
-    /// On 0, and for a learner that does not take them so.
+    /// On 0, and for a learner that does not take mini-batches.
     pub fn with_test_batch(self, batch: usize) -> Self {
         assert!(batch > 0, "a mini-batch has at least one example");
         assert!(self.settings.batch[0].is_some(), "{} has no mini-batches", self.settings.name);

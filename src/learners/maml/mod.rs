@@ -38,7 +38,8 @@ use prototypes::prototypical_head;
 use worker_pools::on_device;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
-/// lead to a classifier of its queries, or to the function they are values of.
+/// lead to a classifier of its queries or, in regression, to the function that their values come
+/// from.
 ///
 /// `min_theta  sum_tasks L_query(U(theta))`, where `U` makes the steps of an [`InnerLoop`] on the
 /// mean loss of the support: cross-entropy for a [`Classifier`](fewshot_models::Classifier),
@@ -48,10 +49,10 @@ use worker_pools::on_device;
 /// [`plus_plus`](Self::plus_plus), [`implicit`](Self::implicit),
 /// [`prototypical`](Self::prototypical), [`cavia`](Self::cavia) and [`reptile`](Self::reptile).
 ///
-/// The tasks of a batch adapt side by side as the lanes of networks where these have
-/// [`LANES`](Network::LANES), and one by one where not; the results are the same within rounding. In
-/// meta-training on a CPU every thread may have a network of its own at the same time; the results do
-/// not depend on the number of threads.
+/// Where [`LANES`](Network::LANES) is above 1, the tasks of a batch adapt side by side as the lanes
+/// of networks, otherwise one by one; the results are the same within rounding. In meta-training on
+/// a CPU every thread may have a network of its own at the same time; the results do not depend on
+/// the number of threads.
 ///
 /// # Conventions
 /// Batch-norm normalises with the batch at hand, the support in the inner loop and the queries in
@@ -64,8 +65,8 @@ use worker_pools::on_device;
 /// an inner loop that overflows ends training, with its task and step, as one that diverges.
 ///
 /// On an autodiff backend, [`Learner::adapt`] differentiates the network twice, whatever the
-/// order: it panics where a layer of Burn's own cannot be. On a plain backend, and in first-order
-/// training, every layer serves.
+/// order: it panics if the network has a layer of Burn's own that cannot be differentiated twice.
+/// On a plain backend, and in first-order training, every layer serves.
 ///
 /// # Source
 /// Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks",

@@ -11,11 +11,12 @@
 //!   that calls `launch`, as Burn 0.21 needs; other threads only read metrics and write files. Its
 //!   strategy for several devices differentiates in several threads at once, and adds up the
 //!   gradients that a meta-batch averages: a [`TaskLoader`] refuses it.
-//! - No `grads_accumulation`: it adds up gradients as well, and drops the last ones of an epoch that
-//!   it does not divide. The meta-batch is what to enlarge; a [`MetaModel`] refuses the other.
+//! - No `grads_accumulation`: it adds up gradients as well, and drops the last ones of an epoch
+//!   whose number of steps it does not divide. Enlarge the meta-batch instead; a [`MetaModel`]
+//!   refuses accumulation.
 //! - To go on after an epoch, [`TaskLoader::checkpoint`] and `SupervisedTraining::checkpoint`
-//!   want its number, and the run ends bit for bit as if it had never stopped; with
-//!   `burn::record::DefaultRecorder`, for `CompactRecorder` rounds parameters to 16 bits.
+//!   want its number. The run then ends bit for bit as if it had never stopped, if recorded by
+//!   `burn::record::DefaultRecorder`: `CompactRecorder` rounds parameters to 16 bits.
 //! - `launch` gives the learner as the last epoch left it, `MetaTrainer` the one of the best
 //!   validation; here that one is among the checkpoints, from which `Module::load_file` takes it.
 //! - Early stopping and the choice of checkpoints go by what the thread of the metrics has noted

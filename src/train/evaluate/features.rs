@@ -56,15 +56,15 @@ pub struct FeatureEvaluation {
     pub method: String,
     /// Its settings.
     pub settings: Value,
-    /// Ways, shots and queries; of the last the mean of a class, where they are unbalanced.
+    /// Ways, shots and queries; where queries are unbalanced, their mean number a class.
     #[serde(flatten)]
     pub protocol: Protocol,
     /// Episodes tested on.
     pub episodes: usize,
     /// Whether all queries of an episode were seen together.
     pub transductive: bool,
-    /// `alpha` of the [Dirichlet distribution](QueryCounts::Dirichlet) that queries of each class were
-    /// drawn by; `None` of as many in each.
+    /// `alpha` of the [Dirichlet distribution](QueryCounts::Dirichlet) that the numbers of queries of
+    /// each class were drawn from; `None` if these are equal.
     pub unbalanced: Option<usize>,
     /// Seed of the episodes.
     pub seed: u64,
@@ -88,10 +88,10 @@ impl FeatureTest {
 
     /// Tests a classifier, which gets all queries of an episode together.
     ///
-    /// Of one that takes the [nearest class mean](Head::comparison) or sees no more than
-    /// [scalar products](crate::learners::heads::GramHead), where episodes are many, and where the
-    /// products of all pairs of features take no more than 1 GiB, these are computed once and looked up
-    /// in each episode: accuracies are the same up to rounding.
+    /// For one that takes the [nearest class mean](Head::comparison) or sees no more than [scalar
+    /// products](crate::learners::heads::GramHead), the products of all pairs of features are computed
+    /// once and looked up in each episode, if episodes are many and the products take no more than 1
+    /// GiB: accuracies are the same up to rounding.
     pub fn run<B: Backend>(
         &self,
         head: &impl Head<B>,

@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use super::Leo;
 use crate::learners::heads::{LengthNormalisation, not_negative};
 
-/// Over what the support's losses are added up in the steps of a [`Leo`].
+/// How the losses of the support's examples are combined in the steps of a [`Leo`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeoLoss {
-    /// Over all examples, as the paper writes.
+    /// Their sum over all examples, as in the paper's formula.
     ///
-    /// From a rate of 1, draws of 5-shot training overflow in some tasks of few features.
+    /// At rates of 1 and above, draws overflow in 5-shot training on some tasks of few features.
     Sum,
-    /// Over all examples, and divided by the examples of the class that steps, as in the authors'
-    /// code, to which the default rates belong.
+    /// Their sum over all examples, divided by the number of examples of the class that steps, as
+    /// in the authors' code, to which the default rates belong.
     #[default]
     PerShot,
-    /// Over all examples, and divided by their number, as in LibFewShot.
+    /// Their mean over all examples, as in LibFewShot.
     Mean,
 }
 
 /// What a [`Leo`] takes for codes and class weights on a backend that differentiates, as in
-/// training; on others it is their means.
+/// training; on other backends it takes their means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeoCodes {
@@ -56,7 +56,7 @@ pub struct LeoConfig {
     /// Rate of the class weights' steps at first; one for each of their features is learned.
     #[config(default = 0.001)]
     pub fine_tuning_rate: f64,
-    /// Over what the support's losses are added up.
+    /// How the losses of the support's examples are combined.
     #[config(default = "LeoLoss::PerShot")]
     pub loss: LeoLoss,
     /// What codes and class weights are in training.
