@@ -312,10 +312,10 @@ mod tests {
     /// At a rate of 0.1 and a strength of 2 the last step goes back a fifth of the way.
     #[test]
     fn a_damped_loop_ends_with_one_step_of_the_proximal_term() {
-        let [start, end] = [vector(&[1.0, -1.0]), vector(&[2.0, -6.0])];
+        let (start, end) = ([vector(&[1.0, -1.0])], vector(&[2.0, -6.0]));
         let after = |damped| {
             let proximal = Proximal { strength: 2.0, iterations: 1, damped };
-            read(&proximal.after_steps(vec![end.clone()], &[start.clone()], 0.1)[0].clone().inner())
+            read(&proximal.after_steps(vec![end.clone()], &start, 0.1)[0].clone().inner())
         };
         assert_eq!(after(false), [2.0, -6.0]);
         for (found, expected) in after(true).iter().zip([1.8, -5.0]) {
