@@ -20,6 +20,7 @@
 //! | [`scores`], [`distances`](distances()) | squared Euclidean and cosine; [`mahalanobis`] is made of matrix products |
 //! | [`task_loss`](task_loss()) | on an accelerator: cross-entropy or squared error of all tasks, and each derivative, in a launch |
 //! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
+//! | [`episode_proto_loss`] | the same with the class means, from the embeddings of an episode; three launches on an accelerator |
 //! | [`axpy`] | an inner step of gradient descent: `y + alpha x` in one pass; [`axpy_all`] of a list of tensors, and [`fan_out`] of one that is used twice |
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
@@ -127,7 +128,7 @@ pub use metrics::{FusedMetrics, split_at};
 pub use norm_relu::norm_relu;
 pub use optim_step::{FusedSteps, StepOutput, StepRule, StepState, StepTensors, optim_step};
 pub use precision::{Acceleration, Precision, PrecisionError};
-pub use proto_loss::{ProtoLoss, proto_loss};
+pub use proto_loss::{EpisodeProtoLoss, ProtoLoss, episode_proto_loss, proto_loss};
 pub use prototypes::prototypes;
 pub use rank_update::{Coefficient, rank_update};
 pub use registry::{

@@ -2,10 +2,9 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::split_at;
 use fewshot_models::{BnStatistics, Encoder};
 
-use super::heads::EmbeddedSupport;
+use super::heads::{EmbeddedEpisode, EmbeddedSupport};
 use crate::episode::{EpisodeBatch, Support};
 
 /// `[t, n, c, h, w]` to `[t, n, d]`, all in one batch of the network.
@@ -29,12 +28,12 @@ pub(super) fn embed_support<B: Backend>(
     EmbeddedSupport::new(embeddings, support.labels.clone(), support.ways)
 }
 
-/// Support and queries `[t, q, d]` of each task, in a batch of its own.
+/// All images of each task, in a batch of its own.
 pub(super) fn embed_jointly<B: Backend>(
     encoder: &impl Encoder<B>,
     batch: &EpisodeBatch<B>,
     statistics: BnStatistics,
-) -> (EmbeddedSupport<B>, Tensor<B, 3>) {
+) -> EmbeddedEpisode<B> {
     let all = batch.joined();
     let embeddings = if batch.tasks() == 1 {
         embed_tasks(encoder, all, statistics)
@@ -42,15 +41,5 @@ pub(super) fn embed_jointly<B: Backend>(
         let tasks = all.split(1, 0).into_iter().map(|task| embed_tasks(encoder, task, statistics));
         Tensor::cat(tasks.collect(), 0)
     };
-    parted(embeddings, batch)
-}
-
-/// Support and queries of `embeddings` `[t, n + q, d]`.
-pub(super) fn parted<B: Backend>(
-    embeddings: Tensor<B, 3>,
-    batch: &EpisodeBatch<B>,
-) -> (EmbeddedSupport<B>, Tensor<B, 3>) {
-    let [labels, _] = batch.labels();
-    let [support, queries] = split_at(embeddings, labels.dims()[1]);
-    (EmbeddedSupport::new(support, labels, batch.ways()), queries)
+    EmbeddedEpisode::new(embeddings, batch.labels(), batch.ways())
 }

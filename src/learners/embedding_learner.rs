@@ -4,8 +4,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::{BnStatistics, Encoder};
 use serde_json::{Value, json};
 
-use super::embed::{embed_jointly, embed_support, embed_tasks, parted};
-use super::heads::{EmbeddedSupport, FittedHead, Head, Prototypes};
+use super::embed::{embed_jointly, embed_support, embed_tasks};
+use super::heads::{EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, Prototypes};
 use super::{
     Adapted, BaseClassifier, Learner, MetaGradients, MetaLearner, OnEmbeddings, accuracies,
     scaled_gradients,
@@ -111,7 +111,7 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for EmbeddingLearner<B, E
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
-        let (support, queries) = embed_jointly(&self.encoder, batch, statistics);
+        let (support, queries) = embed_jointly(&self.encoder, batch, statistics).parts();
         match statistics {
             BnStatistics::Track => self.head.train_logits(support, queries),
             _ => self.head.logits(support, queries),
@@ -172,9 +172,8 @@ where
         if self.checkpointing == Checkpointing::Segments {
             return self.by_segments(batch, scale);
         }
-        let (support, queries) = embed_jointly(&self.encoder, batch, BnStatistics::Track);
-        let [_, labels] = batch.labels();
-        let (score, loss) = self.head.train_loss(support, queries, labels);
+        let episode = embed_jointly(&self.encoder, batch, BnStatistics::Track);
+        let (score, loss) = self.head.train_loss(episode);
         let gradients = scaled_gradients(loss.clone(), self, scale);
         MetaGradients { loss: loss.inner(), score: score.inner(), gradients }
     }
@@ -212,9 +211,9 @@ where
         for task in 0..batch.tasks() {
             let task = batch.part(task..task + 1);
             segments.pass(task.joined().flatten(0, 1), |features| {
-                let (support, queries) = parted(features.unsqueeze(), &task);
-                let [_, labels] = task.labels();
-                let (score, loss) = self.head.train_loss(support, queries, labels);
+                let episode =
+                    EmbeddedEpisode::new(features.unsqueeze(), task.labels(), task.ways());
+                let (score, loss) = self.head.train_loss(episode);
                 losses.push(loss.clone().inner());
                 scores.push(score.inner());
                 phase_on::<B, _>(Phase::Backward, &device, || {

@@ -90,7 +90,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
-        let (support, queries) = embed_jointly(&self.encoder, batch, statistics);
+        let (support, queries) = embed_jointly(&self.encoder, batch, statistics).parts();
         product(queries, self.shown(support))
     }
 

@@ -1,5 +1,6 @@
 //! Distances and prototypes.
 
 pub use fewshot_kernels::{
-    Metric, ProtoLoss, distances, mahalanobis, proto_loss, prototypes, scores,
+    EpisodeProtoLoss, Metric, ProtoLoss, distances, episode_proto_loss, mahalanobis, proto_loss,
+    prototypes, scores,
 };

@@ -75,7 +75,7 @@ fn training_pulls_embeddings_to_what_their_class_becomes() {
         let support = support(&rows, &LABELS, 3);
         let queries = tensor(&queries, [1, 3, D]);
         let logits = head.logits(support.clone(), queries.clone());
-        let (_, loss) = head.train_loss(support, queries, labels);
+        let (_, loss) = head.train_loss(episode(support, queries, labels));
         (head, values(logits), values(loss)[0])
     };
     let (head, logits, rest) = of(0.0);

@@ -227,7 +227,7 @@ fn penalties_on_codes_are_added_in_training() {
         let support = support(&rows, &LABELS, 3);
         let head = head::<Flex>(config);
         let logits = Head::logits(&head, support.clone(), queries.clone());
-        let (_, loss) = head.train_loss(support, queries, labels);
+        let (_, loss) = head.train_loss(episode(support, queries, labels));
         (values(logits), values(loss)[0])
     };
     let head = head::<Flex>(config().with_loss(LeoLoss::Sum));

@@ -3,7 +3,7 @@
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
-use fewshot::learners::heads::{EmbeddedSupport, Head};
+use fewshot::learners::heads::{EmbeddedEpisode, EmbeddedSupport, Head};
 
 pub type Trained = Autodiff<Flex>;
 
@@ -30,6 +30,16 @@ pub fn support<B: Backend>(values: &[f64], labels: &[usize], ways: usize) -> Emb
     let labels = TensorData::new(labels, [1, count]);
     let labels = Tensor::<B, 2, Int>::from_data(labels, &Default::default());
     EmbeddedSupport::new(tensor(values, [1, count, values.len() / count]), labels, ways)
+}
+
+/// The episode of a support and labelled queries.
+pub fn episode<B: Backend>(
+    support: EmbeddedSupport<B>,
+    queries: Tensor<B, 3>,
+    labels: Tensor<B, 2, Int>,
+) -> EmbeddedEpisode<B> {
+    let embeddings = Tensor::cat(vec![support.embeddings, queries], 1);
+    EmbeddedEpisode::new(embeddings, [support.labels, labels], support.ways)
 }
 
 /// Logits of queries, one after the other.

@@ -10,7 +10,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorMetadata, activation};
 
-use super::{FusedMetrics, LossCall, LossOutput};
+use super::{EpisodeLoss, FusedMetrics, LossCall, LossOutput, composed_episode_loss};
 use crate::distances::{self, Metric};
 use crate::host::{unwrap, wrap};
 use crate::layers::node::record;
@@ -79,6 +79,25 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         });
         let correct = <Self as AutodiffBackend>::from_inner(found.correct);
         LossOutput { loss, correct, gradients: differentiable }
+    }
+
+    fn episode_loss(
+        call: LossCall,
+        x: FloatTensor<Self>,
+        labels: [IntTensor<Self>; 2],
+        ways: usize,
+        gradient: bool,
+    ) -> EpisodeLoss<FloatTensor<Self>> {
+        if gradient {
+            return composed_episode_loss::<Self>(call, x, labels, ways, gradient);
+        }
+        let found = B::episode_loss(call, x.primitive.clone(), labels, ways, x.is_tracked());
+        let loss = record::<B, C, 1>([&x], found.loss, |factor, _| {
+            let gradient = found.gradient.expect("the embeddings are tracked");
+            [Some(B::scaled(gradient, factor))]
+        });
+        let accuracy = <Self as AutodiffBackend>::from_inner(found.accuracy);
+        EpisodeLoss { loss, accuracy, gradient: None }
     }
 
     /// The gradient of a split: those of the parts, concatenated.

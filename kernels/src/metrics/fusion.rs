@@ -4,7 +4,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::{FusedMetrics, LossCall, LossOutput};
+use super::{EpisodeLoss, FusedMetrics, LossCall, LossOutput};
 use crate::distances::Metric;
 use crate::fusion::{all, like, record, record_floats, record_one};
 
@@ -72,5 +72,25 @@ impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
         let mut found = found.into_iter();
         let mut next = || found.next().expect("as many as were recorded");
         LossOutput { loss: next(), correct: next(), gradients: gradients.then(|| [next(), next()]) }
+    }
+    fn episode_loss(
+        call: LossCall,
+        x: FloatTensor<Self>,
+        labels: [IntTensor<Self>; 2],
+        ways: usize,
+        gradient: bool,
+    ) -> EpisodeLoss<FloatTensor<Self>> {
+        let one = (Shape::new([1]), x.dtype());
+        let of_gradient = gradient.then(|| like(&x));
+        let outputs = [one.clone(), one].into_iter().chain(of_gradient).collect();
+        let inputs = [x].into_iter().chain(labels).collect();
+        let found = record::<B, _>("episode_loss", inputs, outputs, move |given| {
+            let labels = [given.int(1), given.int(2)];
+            let found = B::episode_loss(call, given.float(0), labels, ways, gradient);
+            [found.loss, found.accuracy].into_iter().chain(found.gradient).collect()
+        });
+        let mut found = found.into_iter();
+        let mut next = || found.next().expect("as many as were recorded");
+        EpisodeLoss { loss: next(), accuracy: next(), gradient: gradient.then(next) }
     }
 }

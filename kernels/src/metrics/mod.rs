@@ -14,7 +14,7 @@ mod host;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Tensor, TensorMetadata};
 
 use crate::distances::Metric;
 use crate::fallback::all_taken;
@@ -39,6 +39,17 @@ pub struct LossOutput<T> {
     pub correct: T,
     /// By queries and by prototypes, if they were wanted.
     pub gradients: Option<[T; 2]>,
+}
+
+/// What is found of the loss of episodes.
+#[derive(Clone, Debug)]
+pub struct EpisodeLoss<T> {
+    /// `[1]`.
+    pub loss: T,
+    /// Not tracked, the share of queries whose largest score is at their label, `[1]`.
+    pub accuracy: T,
+    /// By the embeddings, `[t, n + q, d]`, if it was wanted.
+    pub gradient: Option<T>,
 }
 
 /// A backend with fused bodies for prototypes, distances and losses over them; floats are of one
@@ -76,6 +87,18 @@ pub trait FusedMetrics: Backend {
         gradients: bool,
     ) -> LossOutput<FloatTensor<Self>>;
 
+    /// The same of episodes whose embeddings `x` `[t, n + q, d]` are those of the support, then of the queries,
+    /// for labels `[t, n]` and `[t, q]`; there is an example and a query.
+    fn episode_loss(
+        call: LossCall,
+        x: FloatTensor<Self>,
+        labels: [IntTensor<Self>; 2],
+        ways: usize,
+        gradient: bool,
+    ) -> EpisodeLoss<FloatTensor<Self>> {
+        composed_episode_loss::<Self>(call, x, labels, ways, gradient)
+    }
+
     /// See [`split_at`]; neither part is empty.
     fn split_at(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
         sliced::<Self>(wrap(x), at).map(unwrap)
@@ -94,8 +117,29 @@ function_table! {
         pub scores: fn(Metric, [FloatTensor<B>; 2]) -> FloatTensor<B>,
         pub proto_loss: fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>, bool)
             -> LossOutput<FloatTensor<B>>,
+        pub episode_loss: fn(LossCall, FloatTensor<B>, [IntTensor<B>; 2], usize, bool)
+            -> EpisodeLoss<FloatTensor<B>>,
         split_at: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],
     }
+}
+
+/// [`FusedMetrics::episode_loss`], made of the other operations.
+fn composed_episode_loss<B: FusedMetrics>(
+    call: LossCall,
+    x: FloatTensor<B>,
+    [of_support, of_queries]: [IntTensor<B>; 2],
+    ways: usize,
+    gradient: bool,
+) -> EpisodeLoss<FloatTensor<B>> {
+    let [_, examples] = of_support.shape().dims();
+    let [support, queries] = B::split_at(x, examples);
+    let prototypes = B::class_means(support, of_support.clone(), ways);
+    let found = B::proto_loss(call, [queries, prototypes], of_queries, gradient);
+    let gradient = found.gradients.map(|[by_queries, by_prototypes]| {
+        B::float_cat(vec![B::class_spread(by_prototypes, of_support), by_queries], 1)
+    });
+    let accuracy = unwrap(wrap::<B, 2>(found.correct).mean());
+    EpisodeLoss { loss: found.loss, accuracy, gradient }
 }
 
 /// The rows of `x` before the one with number `at`, and the others.

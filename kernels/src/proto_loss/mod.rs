@@ -54,3 +54,54 @@ pub fn proto_loss<B: Backend>(
         None => reference::proto_loss(queries, prototypes, labels, metric, scale),
     }
 }
+
+/// What [`episode_proto_loss`] returns.
+#[derive(Clone, Debug)]
+pub struct EpisodeProtoLoss<B: Backend> {
+    /// Mean over all queries, `[1]`.
+    pub loss: Tensor<B, 1>,
+    /// The share of queries whose largest score is at their label, `[1]`, detached.
+    pub accuracy: Tensor<B, 1>,
+}
+
+/// The [`proto_loss`](proto_loss()) of episodes, from the embeddings of their support and queries in one tensor:
+/// [`prototypes`](crate::prototypes()), distances, softmax and loss in one pass, the gradient by its formula.
+///
+/// # Shapes
+/// - `embeddings`: `[t, n + q, d]`, of `n` support examples, then of `q` queries
+/// - `labels`: of the support `[t, n]` and of the queries `[t, q]`, from 0 to `ways - 1`
+///
+/// # Panics
+/// When the shapes do not fit, or there is no task, no support or no query; where labels are in host memory, for a label
+/// without a class too. On an accelerator a support example of such a label belongs to no class, and a query
+/// makes the loss NaN.
+///
+/// # Source
+/// As [`proto_loss`](proto_loss()), with equation 1 of Snell et al.
+pub fn episode_proto_loss<B: Backend>(
+    embeddings: Tensor<B, 3>,
+    labels: [Tensor<B, 2, Int>; 2],
+    ways: usize,
+    metric: Metric,
+    scale: f64,
+) -> EpisodeProtoLoss<B> {
+    let [tasks, rows, features] = embeddings.dims();
+    let [examples, queries] = labels.each_ref().map(|labels| labels.dims()[1]);
+    assert!(
+        tasks > 0 && examples > 0 && queries > 0 && examples + queries == rows,
+        "embeddings [{tasks}, {rows}, {features}] need tasks, and in each labels of support and of queries, \
+         as many as embeddings, found {examples} and {queries}"
+    );
+    for (labels, count) in labels.iter().zip([examples, queries]) {
+        check_labels([tasks, count, features], labels.dims());
+    }
+    match table::<B>("episode_proto_loss", &[&embeddings]) {
+        Some(table) => {
+            let labels = labels.map(Tensor::into_primitive);
+            let call = LossCall { metric, scale };
+            let found = (table.episode_loss)(call, unwrap(embeddings), labels, ways, false);
+            EpisodeProtoLoss { loss: wrap(found.loss), accuracy: wrap(found.accuracy) }
+        }
+        None => reference::episode_proto_loss(embeddings, labels, ways, metric, scale),
+    }
+}

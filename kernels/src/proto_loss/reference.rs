@@ -4,8 +4,9 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
-use super::ProtoLoss;
+use super::{EpisodeProtoLoss, ProtoLoss};
 use crate::distances::{Metric, reference};
+use crate::prototypes;
 
 /// See [`proto_loss`](super::proto_loss()).
 pub fn proto_loss<B: Backend>(
@@ -21,6 +22,22 @@ pub fn proto_loss<B: Backend>(
     let correct = predicted.equal(labels.clone()).float().cast(logits.dtype());
     let at_label = log_softmax(logits, 2).gather(2, labels.unsqueeze_dim(2));
     ProtoLoss { loss: at_label.mean().neg(), correct }
+}
+
+/// See [`episode_proto_loss`](super::episode_proto_loss()).
+pub fn episode_proto_loss<B: Backend>(
+    embeddings: Tensor<B, 3>,
+    [of_support, of_queries]: [Tensor<B, 2, Int>; 2],
+    ways: usize,
+    metric: Metric,
+    scale: f64,
+) -> EpisodeProtoLoss<B> {
+    let [[_, examples], [_, queries]] = [of_support.dims(), of_queries.dims()];
+    let support = embeddings.clone().narrow(1, 0, examples);
+    let queries = embeddings.narrow(1, examples, queries);
+    let prototypes = prototypes::reference::prototypes(support, of_support, ways);
+    let ProtoLoss { loss, correct } = proto_loss(queries, prototypes, of_queries, metric, scale);
+    EpisodeProtoLoss { loss, accuracy: correct.mean() }
 }
 
 /// The gradients of the loss by queries and by prototypes, with the `softmax` of the last dimension.

@@ -68,13 +68,8 @@ macro_rules! any_head {
                 match self { $($(Self::$variant(head) => Head::<B>::loss(head, logits, labels),)+)+ }
             }
 
-            fn train_loss(
-                &self,
-                support: EmbeddedSupport<B>,
-                queries: Tensor<B, 3>,
-                labels: Tensor<B, 2, Int>,
-            ) -> (Tensor<B, 1>, Tensor<B, 1>) {
-                match self { $($(Self::$variant(head) => head.train_loss(support, queries, labels),)+)+ }
+            fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
+                match self { $($(Self::$variant(head) => head.train_loss(episode),)+)+ }
             }
 
             fn comparison(&self) -> Option<Comparison> {

@@ -8,7 +8,8 @@ use fewshot_kernels::{linear, product, prototypes};
 use serde_json::{Value, json};
 
 use super::{
-    EmbeddedSupport, FittedHead, Head, PrototypeScore, accuracies, not_negative, one_hot, positive,
+    EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, PrototypeScore, accuracies, not_negative,
+    one_hot, positive,
 };
 
 /// Score of what does not attend to each other.
@@ -164,22 +165,18 @@ impl<B: Backend> Head<B> for Feat<B> {
         FittedHead::new(ways, move |queries| score.of(queries, prototypes.clone()) / temperature)
     }
 
-    fn train_loss(
-        &self,
-        support: EmbeddedSupport<B>,
-        queries: Tensor<B, 3>,
-        labels: Tensor<B, 2, Int>,
-    ) -> (Tensor<B, 1>, Tensor<B, 1>) {
-        let logits = self.train_logits(support.clone(), queries.clone());
+    fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
+        let ((support, queries), labels) = (episode.parts(), episode.query_labels());
+        let logits = self.train_logits(support, queries);
         let right = accuracies(logits.clone(), labels.clone()).mean();
-        let loss = self.loss(logits, labels.clone());
+        let loss = self.loss(logits, labels);
         let FeatConfig { score, contrastive_weight: weight, .. } = self.config;
         if weight == 0.0 {
             return (right, loss);
         }
-        let embeddings = Tensor::cat(vec![support.embeddings, queries], 1);
-        let labels = Tensor::cat(vec![support.labels, labels], 1);
-        let centres = self.class_centres(embeddings.clone(), labels.clone(), support.ways);
+        let EmbeddedEpisode { embeddings, labels, ways } = episode;
+        let labels = Tensor::cat(labels.into(), 1);
+        let centres = self.class_centres(embeddings.clone(), labels.clone(), ways);
         let scores = score.of(embeddings, centres) / self.config.contrastive_temperature;
         (right, loss + self.loss(scores, labels) * weight)
     }

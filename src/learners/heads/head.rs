@@ -1,6 +1,7 @@
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
+use fewshot_kernels::split_at;
 use serde_json::Value;
 
 use super::{GramHead, accuracies, cross_entropy};
@@ -49,6 +50,55 @@ impl<B: Backend> EmbeddedSupport<B> {
     }
 }
 
+/// The embeddings of episodes as an encoder gives them: in each task those of the support, then those of the
+/// queries.
+#[derive(Clone, Debug)]
+pub struct EmbeddedEpisode<B: Backend> {
+    /// Embeddings `[t, n + q, d]`.
+    pub embeddings: Tensor<B, 3>,
+    /// Classes of the support `[t, n]` and of the queries `[t, q]`, from 0 to `ways - 1`.
+    pub labels: [Tensor<B, 2, Int>; 2],
+    /// Number of classes of each task.
+    pub ways: usize,
+}
+
+impl<B: Backend> EmbeddedEpisode<B> {
+    /// Episodes of `ways` classes.
+    ///
+    /// # Shapes
+    /// - `embeddings`: `[t, n + q, d]`
+    /// - `labels`: `[t, n]` and `[t, q]`, from 0 to `ways - 1`
+    ///
+    /// # Panics
+    /// When there is not one label for each embedding, or there is no support or no query.
+    pub fn new(embeddings: Tensor<B, 3>, labels: [Tensor<B, 2, Int>; 2], ways: usize) -> Self {
+        let [tasks, examples, _] = embeddings.dims();
+        let [of_support, of_queries] = labels.each_ref().map(Tensor::dims);
+        assert!(
+            [of_support[0], of_queries[0]] == [tasks; 2]
+                && of_support[1] + of_queries[1] == examples,
+            "one label for each embedding"
+        );
+        assert!(
+            of_support[1] > 0 && of_queries[1] > 0,
+            "an episode without support or without queries"
+        );
+        Self { embeddings, labels, ways }
+    }
+
+    /// The support, and the embeddings of the queries `[t, q, d]`.
+    pub fn parts(&self) -> (EmbeddedSupport<B>, Tensor<B, 3>) {
+        let [labels, _] = self.labels.clone();
+        let [support, queries] = split_at(self.embeddings.clone(), labels.dims()[1]);
+        (EmbeddedSupport::new(support, labels, self.ways), queries)
+    }
+
+    /// Classes of the queries, `[t, q]`.
+    pub fn query_labels(&self) -> Tensor<B, 2, Int> {
+        self.labels[1].clone()
+    }
+}
+
 /// A classifier over embeddings.
 ///
 /// An *inductive* one judges each query by itself. A [*transductive*](Self::transductive) one learns
@@ -90,15 +140,8 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     /// The share of queries classified correctly in meta-training, and the loss that is minimised,
     /// `[1]` each. The loss is the [`loss`](Self::loss) of [`train_logits`](Self::train_logits),
     /// except for a head that fuses the two or whose paper adds terms that do not follow from logits.
-    ///
-    /// # Shapes
-    /// - `labels`: of the queries, `[t, q]`
-    fn train_loss(
-        &self,
-        support: EmbeddedSupport<B>,
-        queries: Tensor<B, 3>,
-        labels: Tensor<B, 2, Int>,
-    ) -> (Tensor<B, 1>, Tensor<B, 1>) {
+    fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
+        let ((support, queries), labels) = (episode.parts(), episode.query_labels());
         let logits = self.train_logits(support, queries);
         (accuracies(logits.clone(), labels.clone()).mean(), self.loss(logits, labels))
     }

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 pub use config::{LeoCodes, LeoConfig, LeoLoss};
 use draw::Draw;
 
-use super::{EmbeddedSupport, FittedHead, Head, accuracies, cross_entropy, unit_length};
+use super::{
+    EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, accuracies, cross_entropy, unit_length,
+};
 
 /// LEO, latent embedding optimization: a linear classifier whose weights are decoded from a code of
 /// few numbers for each class; the codes are what adapts to a task.
@@ -213,12 +215,8 @@ impl<B: Backend> Head<B> for Leo<B> {
         cross_entropy(logits, labels) + self.penalty()
     }
 
-    fn train_loss(
-        &self,
-        support: EmbeddedSupport<B>,
-        queries: Tensor<B, 3>,
-        labels: Tensor<B, 2, Int>,
-    ) -> (Tensor<B, 1>, Tensor<B, 1>) {
+    fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
+        let ((support, queries), labels) = (episode.parts(), episode.query_labels());
         let adapted = self.adapted_drawn(support);
         let penalty = adapted.penalty(&self.config);
         let logits = self.logits(queries, adapted.weights);

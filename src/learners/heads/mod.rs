@@ -69,7 +69,7 @@ pub use feat::{Feat, FeatConfig};
 pub use finetune::Finetune;
 pub use full_context::FullContext;
 pub use gram::{GramHead, TaskGram, WeightedSums};
-pub use head::{EmbeddedSupport, FittedHead, Head};
+pub use head::{EmbeddedEpisode, EmbeddedSupport, FittedHead, Head};
 pub use laplacian_shot::LaplacianShot;
 pub use leo::{Leo, LeoCodes, LeoConfig, LeoLoss};
 pub use logistic_regression::LogisticRegression;

@@ -1,11 +1,11 @@
 use burn::module::Module;
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor};
-use fewshot_kernels::{ProtoLoss, proto_loss};
+use fewshot_kernels::{EpisodeProtoLoss, episode_proto_loss};
 use serde_json::{Value, json};
 
 use super::checked::positive;
-use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore, accuracies};
+use super::{EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, PrototypeScore, accuracies};
 use crate::data::Comparison;
 
 /// A query belongs to the class whose mean embedding is nearest.
@@ -76,21 +76,17 @@ impl<B: Backend> Head<B> for Prototypes {
         })
     }
 
-    /// Scores, softmax and loss in one pass, but for the Euclidean distance.
-    fn train_loss(
-        &self,
-        support: EmbeddedSupport<B>,
-        queries: Tensor<B, 3>,
-        labels: Tensor<B, 2, Int>,
-    ) -> (Tensor<B, 1>, Tensor<B, 1>) {
+    /// All in one pass, but for the Euclidean distance.
+    fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
         if self.score == PrototypeScore::Euclidean {
+            let ((support, queries), labels) = (episode.parts(), episode.query_labels());
             let logits = self.train_logits(support, queries);
             return (accuracies(logits.clone(), labels.clone()).mean(), self.loss(logits, labels));
         }
-        let (metric, prototypes) = (self.score.metric(), support.prototypes());
-        let ProtoLoss { loss, correct } =
-            proto_loss(queries, prototypes, labels, metric, self.scale);
-        (correct.mean(), loss)
+        let EmbeddedEpisode { embeddings, labels, ways } = episode;
+        let EpisodeProtoLoss { loss, accuracy } =
+            episode_proto_loss(embeddings, labels, ways, self.score.metric(), self.scale);
+        (accuracy, loss)
     }
 
     fn comparison(&self) -> Option<Comparison> {

@@ -12,7 +12,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::forms::{Forms, Weights};
-use crate::cube::{elementwise, empty, empty_like, launch, product, unit_below, vector_size};
+use crate::cube::{
+    elementwise, empty, empty_like, launch, owned, product, unit_below, vector_size, wide,
+};
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 
@@ -136,4 +138,33 @@ fn gradient<R: CubeRuntime>(
             x.dtype.into());
     }
     out
+}
+
+/// A unit for each vector.
+#[cube(launch_unchecked)]
+fn scaled_kernel<F: Float, G: Float, N: Size>(
+    x: &mut Array<Vector<F, N>>,
+    factor: &Array<G>,
+    vectors: usize,
+    #[define(F, G)] _dtypes: [StorageType; 2],
+) {
+    let at = unit_below(vectors);
+    let found = wide(x[at]) * Vector::new(f32::cast_from(factor[0]));
+    x[at] = Vector::cast_from(found);
+}
+
+/// `x` times a factor `[1]`, in the place of `x` if nobody else has it.
+pub fn scaled<R: CubeRuntime>(x: CubeTensor<R>, factor: CubeTensor<R>) -> CubeTensor<R> {
+    let elements = x.meta.num_elements();
+    if elements == 0 {
+        return x;
+    }
+    let x = owned(x);
+    let width = vector_size(&x.client, elements, x.elem_size());
+    // SAFETY: `x` has `elements`, whole vectors, and units stop at the last one.
+    unsafe {
+        launch!(scaled_kernel, elementwise(&x.client, elements / width), width;
+            x, factor; elements / width, [x.dtype, factor.dtype].map(Into::into));
+    }
+    x
 }

@@ -1,7 +1,9 @@
-//! Metrics on a device: matrix products by Burn, and kernels for everything around them.
+//! Metrics on a device: the loss of whole episodes by kernels of its own, everything else by matrix products and
+//! kernels around them.
 //!
 //! Elements are f32, f16 or bf16; sums, lengths and the softmax are f32 throughout.
 
+mod episode;
 mod forms;
 mod gradients;
 mod loss;
@@ -11,12 +13,13 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::{FusedMetrics, LossCall, LossOutput};
+use super::{EpisodeLoss, FusedMetrics, LossCall, LossOutput, composed_episode_loss};
 use crate::cube::zeros;
 use crate::distances::Metric;
 use crate::host::unwrap;
 use crate::layers::goes_into_f32;
 use crate::prototypes;
+use episode::EpisodeShape;
 use forms::Forms;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetrics
@@ -91,6 +94,27 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetri
         let gradients = found.weights.map(|weights| gradients::gradients(&forms, weights, factor));
         let gradients = gradients.or(no_gradients);
         LossOutput { loss: found.loss, correct: found.correct, gradients }
+    }
+
+    fn episode_loss(
+        call: LossCall,
+        x: FloatTensor<Self>,
+        labels: [IntTensor<Self>; 2],
+        ways: usize,
+        gradient: bool,
+    ) -> EpisodeLoss<FloatTensor<Self>> {
+        let [tasks, _, features] = x.meta.shape().dims();
+        let [examples, queries] = labels.each_ref().map(|labels| labels.meta.shape()[1]);
+        let shape = EpisodeShape { tasks, examples, queries, ways, features };
+        if !shape.is_taken() {
+            return composed_episode_loss::<Self>(call, x, labels, ways, gradient);
+        }
+        let labels = labels.map(into_contiguous);
+        episode::loss(call, into_contiguous(x), labels, shape, gradient)
+    }
+
+    fn scaled(x: FloatTensor<Self>, factor: FloatTensor<Self>) -> FloatTensor<Self> {
+        gradients::scaled(x, factor)
     }
 }
 

@@ -9,9 +9,9 @@ use burn::tensor::{Int, Tensor, TensorData, TensorPrimitive};
 use fewshot_kernels::batch_norm::NormStatistics;
 use fewshot_kernels::{
     Coefficient, ConvBlock, LinearLayer, Metric, Precision, StackOptions, Statistics, TaskLoss,
-    axpy_all, batch_norm, conv_stack, conv2d, global_avg_pool, inverse_power, leaky_relu, linear,
-    linear_stack, max_pool, norm_relu, product, proto_loss, prototypes, rank_update, scaled_all,
-    scores, summed_all, task_loss, tiled_all, weighted_sums,
+    axpy_all, batch_norm, conv_stack, conv2d, episode_proto_loss, global_avg_pool, inverse_power,
+    leaky_relu, linear, linear_stack, max_pool, norm_relu, product, proto_loss, prototypes,
+    rank_update, scaled_all, scores, summed_all, task_loss, tiled_all, weighted_sums,
 };
 
 use crate::judge::read;
@@ -115,6 +115,15 @@ pub fn metrics_take_tasks_without_elements<B: AutodiffBackend>() {
             let wanted = if t * q == 0 { f32::NAN } else { 4f32.ln() };
             assert!(loss.to_bits() == wanted.to_bits() || (loss - wanted).abs() < 1e-5, "{loss}");
         }
+    }
+    let of_episode = |[t, n, q, d]: [usize; 4]| {
+        let x = halves::<B, 3>([t, n + q, d]).require_grad();
+        let labels = [labels([t, n]), labels([t, q])];
+        episode_proto_loss(x, labels, 1, Metric::SquaredEuclidean, 1.0)
+    };
+    found(of_episode([2, 3, 4, 0]).loss, [1]);
+    for [t, n, q] in with_an_empty_axis([2, 3, 4]) {
+        assert_refused("episode_proto_loss", &|| drop(of_episode([t, n, q, 5])));
     }
     for [t, n, d] in with_an_empty_axis([2, 3, 5]) {
         let means = prototypes(halves::<B, 3>([t, n, d]).require_grad(), labels([t, n]), 4);

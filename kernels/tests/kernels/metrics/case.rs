@@ -3,7 +3,7 @@
 use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
-use fewshot_kernels::{Metric, proto_loss, prototypes, scores};
+use fewshot_kernels::{Metric, episode_proto_loss, proto_loss, prototypes, scores};
 
 pub const METRICS: [Metric; 2] = [Metric::SquaredEuclidean, Metric::Cosine];
 
@@ -113,28 +113,57 @@ impl Case {
         })
     }
 
+    /// The loss by the joint operation, the gradients by support and queries, and the accuracy.
+    pub fn of_episode<B: AutodiffBackend>(&self, values: &[Vec<f32>; 2]) -> (Outcome, f32) {
+        let leaves = self.leaves::<B>(values).map(Tensor::require_grad);
+        let (loss, accuracy) = self.episode_loss(&leaves);
+        let found = loss.backward();
+        let gradients = leaves.map(|leaf| read(leaf.grad(&found).expect("it was tracked")));
+        (Outcome { output: read(loss), gradients }, read(accuracy)[0])
+    }
+
+    fn episode_loss<B: Backend>(&self, leaves: &Leaves<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
+        let embeddings = Tensor::cat(self.views(leaves).into(), 1);
+        let counts = [self.ways * self.shots, self.queries];
+        let labels = counts.map(|count| labels(self.tasks, count, self.ways));
+        let found = episode_proto_loss(embeddings, labels, self.ways, self.metric, self.scale);
+        (found.loss.cast(FloatDType::F32), found.accuracy.cast(FloatDType::F32))
+    }
+
+    /// A weighted sum of the gradients of the joint loss, and its gradients.
+    pub fn second_of_episode<B: AutodiffBackend>(&self, values: &[Vec<f32>; 2]) -> Outcome {
+        self.second_of::<B>(values, |lifted| self.episode_loss(lifted).0)
+    }
+
     /// A weighted sum of the first gradients, and its gradients.
     pub fn second<B: AutodiffBackend>(&self, values: &[Vec<f32>; 2]) -> [Outcome; 2] {
-        [0, 1].map(|which| {
-            let inner = self.leaves::<B>(values).map(Tensor::require_grad);
-            let lifted = inner
-                .each_ref()
-                .map(|leaf| Tensor::<Autodiff<B>, 3>::from_inner(leaf.clone()).require_grad());
-            let found = self.forward(&lifted)[which].clone().backward();
-            let [one, other] = [0, 1].map(|i| {
-                let gradient = lifted[i].grad(&found).expect("it was tracked");
-                let weights = direction::<B>(gradient.dims(), 7 + i as u64);
-                (gradient * weights).sum()
-            });
-            let output = one + other;
-            let found = output.backward();
-            let gradients = inner.map(|leaf| match leaf.grad(&found) {
-                Some(gradient) => read(gradient),
-                // What nothing depends on may have no gradient at all.
-                None => vec![0.0; leaf.shape().num_elements()],
-            });
-            Outcome { output: read(output), gradients }
-        })
+        [0, 1]
+            .map(|which| self.second_of::<B>(values, |lifted| self.forward(lifted)[which].clone()))
+    }
+
+    fn second_of<B: AutodiffBackend>(
+        &self,
+        values: &[Vec<f32>; 2],
+        forward: impl Fn(&Leaves<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>,
+    ) -> Outcome {
+        let inner = self.leaves::<B>(values).map(Tensor::require_grad);
+        let lifted = inner
+            .each_ref()
+            .map(|leaf| Tensor::<Autodiff<B>, 3>::from_inner(leaf.clone()).require_grad());
+        let found = forward(&lifted).backward();
+        let [one, other] = [0, 1].map(|i| {
+            let gradient = lifted[i].grad(&found).expect("it was tracked");
+            let weights = direction::<B>(gradient.dims(), 7 + i as u64);
+            (gradient * weights).sum()
+        });
+        let output = one + other;
+        let found = output.backward();
+        let gradients = inner.map(|leaf| match leaf.grad(&found) {
+            Some(gradient) => read(gradient),
+            // What nothing depends on may have no gradient at all.
+            None => vec![0.0; leaf.shape().num_elements()],
+        });
+        Outcome { output: read(output), gradients }
     }
 }
 
@@ -163,12 +192,15 @@ pub fn assert_outcomes(
     tolerances: [f32; 2],
 ) {
     for (name, (found, wanted)) in ["loss", "scores"].iter().zip(found.iter().zip(wanted)) {
-        let what = format!("{name}, {what}");
-        assert_close(&what, &found.output, &wanted.output, tolerances[0]);
-        for (by, (found, wanted)) in
-            ["support", "queries"].iter().zip(found.gradients.iter().zip(&wanted.gradients))
-        {
-            assert_close(&format!("{what}, by {by}"), found, wanted, tolerances[1]);
-        }
+        assert_outcome(&format!("{name}, {what}"), found, wanted, tolerances);
+    }
+}
+
+pub fn assert_outcome(what: &str, found: &Outcome, wanted: &Outcome, tolerances: [f32; 2]) {
+    assert_close(what, &found.output, &wanted.output, tolerances[0]);
+    for (by, (found, wanted)) in
+        ["support", "queries"].iter().zip(found.gradients.iter().zip(&wanted.gradients))
+    {
+        assert_close(&format!("{what}, by {by}"), found, wanted, tolerances[1]);
     }
 }

@@ -3,10 +3,13 @@
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, f16};
 use fewshot_kernels::{
-    Metric, distances, mahalanobis, proto_loss, prototypes, split_at, with_reference,
+    Metric, distances, episode_proto_loss, mahalanobis, proto_loss, prototypes, split_at,
+    with_reference,
 };
 
-use super::case::{Case, METRICS, assert_close, assert_outcomes, labels, numbers, read};
+use super::case::{
+    Case, METRICS, assert_close, assert_outcome, assert_outcomes, labels, numbers, read,
+};
 use super::golden::Golden;
 use crate::judge::Judge;
 
@@ -56,6 +59,87 @@ pub fn second_gradients_equal_the_reference<B: AutodiffBackend>() {
         assert!(wanted.iter().all(moves) || case.ways == 1, "{case:?}");
         assert_outcomes(&format!("second, {case:?}"), &found, &wanted, [1e-4, 5e-4]);
     }
+}
+
+/// Also with more classes than units of a cube, with more vectors than those, and more classes than it takes.
+pub fn the_loss_of_episodes_equals_the_reference<B: AutodiffBackend>() {
+    let larger = [[1, 150, 1, 20, 9], [1, 3, 2, 5, 1030], [1, 1030, 1, 3, 4]];
+    let larger = larger.map(|sizes| Case::new(sizes, Metric::Cosine));
+    for case in cases().chain(larger) {
+        let (found, accuracy) = case.of_episode::<B>(&case.values());
+        let (wanted, share) = with_reference(|| case.of_episode::<Judge>(&case.values()));
+        let what = format!("{case:?}");
+        assert_outcome(&what, &found, &wanted, [2e-5, 5e-5]);
+        assert!((accuracy - share).abs() < 1e-6, "{what}: accuracy {accuracy}, not {share}");
+    }
+    for metric in METRICS {
+        let case = Case { permuted: true, ..Case::new([2, 3, 2, 9, 17], metric) };
+        let (found, _) = case.of_episode::<B>(&case.values());
+        let (wanted, _) = with_reference(|| case.of_episode::<Judge>(&case.values()));
+        assert_outcome("another layout", &found, &wanted, [2e-5, 5e-5]);
+    }
+}
+
+pub fn second_gradients_of_episodes_equal_the_reference<B: AutodiffBackend>() {
+    for case in cases().filter(|case| case.ways > 1) {
+        let found = case.second_of_episode::<B>(&case.values());
+        let wanted = with_reference(|| case.second_of_episode::<Judge>(&case.values()));
+        assert!(wanted.gradients.iter().flatten().any(|x| x.abs() > 1e-4), "{case:?}");
+        assert_outcome(&format!("second, {case:?}"), &found, &wanted, [1e-4, 5e-4]);
+    }
+}
+
+/// The f16 of operands and results, and nothing else, is rounded.
+pub fn the_loss_of_episodes_of_f16_is_f32<B: AutodiffBackend>() {
+    for single in cases() {
+        let case = Case { low: Some(FloatDType::F16), ..single };
+        let values = case.values().map(|side| {
+            side.into_iter().map(|value| f16::from_f32(value).to_f32()).collect::<Vec<_>>()
+        });
+        let (wanted, _) = with_reference(|| single.of_episode::<Judge>(&values));
+        let (found, _) = case.of_episode::<B>(&values);
+        assert_outcome(&format!("{case:?}"), &found, &wanted, [2e-3, 4e-3]);
+        assert!(found != wanted || case.ways == 1, "{case:?}: nothing was rounded");
+    }
+}
+
+/// The queries of another task, and other queries of this, have the gradients that they would have without.
+pub fn what_is_not_finite_in_a_query_stays_in_its_task<B: AutodiffBackend>() {
+    for metric in METRICS {
+        let case = Case::new([2, 3, 2, 7, 31], metric);
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut values = case.values();
+            values[1][3 * 31 + 2] = bad;
+            let (found, _) = case.of_episode::<B>(&values);
+            assert!(found.output[0].is_nan(), "{metric} {bad}");
+            for (row, g) in found.gradients[1].chunks(31).enumerate() {
+                assert_eq!(g.iter().any(|g| g.is_nan()), row == 3, "{metric} {bad} query {row}");
+            }
+            let of_tasks: Vec<_> = found.gradients[0].chunks(6 * 31).collect();
+            assert!(of_tasks[0].iter().all(|g| g.is_nan()), "{metric} {bad}");
+            assert!(of_tasks[1].iter().all(|g| g.is_finite()), "{metric} {bad}");
+        }
+    }
+}
+
+/// On a device: a support example of no class has a gradient of zero, and a query of none no loss.
+pub fn labels_of_no_class_are_seen<B: AutodiffBackend>() {
+    let device = Default::default();
+    let x = Tensor::<B, 3>::from_floats([[[1.0], [9.0], [3.0], [2.0]]], &device).require_grad();
+    let of = |labels: &[i32]| {
+        let count = labels.len();
+        let labels = TensorData::new(labels.to_vec(), [1, count]);
+        Tensor::<B, 2, Int>::from_data(labels, &device)
+    };
+    let metric = Metric::SquaredEuclidean;
+    let found = episode_proto_loss(x.clone(), [of(&[0, 7, 1]), of(&[1])], 2, metric, 1.0);
+    let gradient = read(x.grad(&found.loss.clone().backward()).expect("it was tracked"));
+    assert_close("loss", &read(found.loss), &[2f32.ln()], 1e-6);
+    // Half way between 1 and 3, softmax is a half for each: the query's gradient is (-2 (2 - 1) + 2 (2 - 3)) / 2.
+    assert_close("gradient", &gradient, &[1.0, 0.0, 1.0, -2.0], 1e-6);
+    let found = episode_proto_loss(x, [of(&[0, 0, 1]), of(&[-1])], 2, metric, 1.0);
+    assert!(read(found.loss)[0].is_nan());
+    assert_eq!(read(found.accuracy), [0.0]);
 }
 
 pub fn other_layouts_equal_the_reference<B: AutodiffBackend>() {

@@ -12,8 +12,11 @@ laws! {
     every {
         values_and_gradients_equal_the_reference
         second_gradients_equal_the_reference
+        the_loss_of_episodes_equals_the_reference
+        second_gradients_of_episodes_equal_the_reference
         other_layouts_equal_the_reference
         what_is_not_finite_spreads_as_in_the_reference
+        what_is_not_finite_in_a_query_stays_in_its_task
         a_single_class_has_no_loss
         no_queries_have_no_loss
         a_class_without_examples_has_no_prototype
@@ -23,5 +26,7 @@ laws! {
     }
     on_device {
         sums_over_f16_are_f32
+        the_loss_of_episodes_of_f16_is_f32
+        labels_of_no_class_are_seen
     }
 }
