@@ -12,7 +12,7 @@ use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
 pub use maps::{affine, combine, rectified};
-pub use sums::{added, correlate, merged, moment_parts, moments, total};
+pub use sums::{added, correlate, cube_moments, merged, moment_parts, moments, total};
 
 use crate::cube::{Launch, cubes_of_channel, row_of_cubes, vector_size};
 

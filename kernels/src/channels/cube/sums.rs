@@ -11,20 +11,19 @@ use crate::cube::{
     arrays, cube_sum, elementwise, empty, lane_sum, launch, store_sums, unit_below, wide,
 };
 
-/// The mean of each cube's elements, and the sum of their squared deviations from it.
-#[cube(launch_unchecked)]
-fn parts_kernel<F: Float, N: Size>(
+/// Count, mean and sum of squared deviations from it of a cube's part of a channel's elements, in every unit;
+/// `vectors` is how many a channel has, `cubes` how many share them.
+#[cube]
+pub fn cube_moments<F: Float, N: Size>(
     x: &Array<Vector<F, N>>,
-    parts: &mut Array<f32>,
+    channel: usize,
+    part: usize,
     channels: usize,
     plane: usize,
     vectors: usize,
     cubes: usize,
-    width: f32,
     #[comptime] units: u32,
-    #[define(F)] _dtype: StorageType,
-) {
-    let (channel, part) = channel_of_cube(channels, cubes);
+) -> (f32, f32, f32) {
     let start = part * comptime!(units as usize) + UNIT_POS as usize;
     let step = cubes * comptime!(units as usize);
     let mut sum = 0.0f32;
@@ -32,10 +31,10 @@ fn parts_kernel<F: Float, N: Size>(
     let mut at = start;
     while at < vectors {
         sum += lane_sum(wide(x[place(at, channel, channels, plane)]));
-        count += 1.0f32;
+        count += lane_sum(Vector::<f32, N>::new(1.0f32));
         at += step;
     }
-    let count = cube_sum(count, units) * width;
+    let count = cube_sum(count, units);
     let mean = cube_sum(sum, units) / max(count, 1.0f32);
     let mut squares = 0.0f32;
     let mut at = start;
@@ -44,7 +43,24 @@ fn parts_kernel<F: Float, N: Size>(
         squares += lane_sum(far * far);
         at += step;
     }
-    let squares = cube_sum(squares, units);
+    (count, mean, cube_sum(squares, units))
+}
+
+/// What [`cube_moments`] finds of each cube.
+#[cube(launch_unchecked)]
+fn parts_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    parts: &mut Array<f32>,
+    channels: usize,
+    plane: usize,
+    vectors: usize,
+    cubes: usize,
+    #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
+) {
+    let (channel, part) = channel_of_cube(channels, cubes);
+    let (count, mean, squares) =
+        cube_moments::<F, N>(x, channel, part, channels, plane, vectors, cubes, units);
     if UNIT_POS == 0 {
         let part = (channel * cubes + part) * 3;
         parts[part] = count;
@@ -176,7 +192,7 @@ pub fn moment_parts<R: CubeRuntime>(x: CubeTensor<R>) -> Parts<R> {
     unsafe {
         launch!(parts_kernel, plan.launch(&x.client), width;
             x, parts;
-            channels, plane, vectors, cubes, width as f32, units, x.dtype.into());
+            channels, plane, vectors, cubes, units, x.dtype.into());
     }
     Parts { sums: parts, channels, cubes }
 }

@@ -2,7 +2,7 @@
 //! block the convolution's output and the block's own are all that is written.
 //!
 //! A block takes four launches forward: convolution, partial moments, what it normalises with, and
-//! normalisation with ReLU and pool. Back it takes six: partial sums, the gradients by channel, the
+//! normalisation with ReLU and pool; three where the map is small, with its moments in one part. Back it takes six: partial sums, the gradients by channel, the
 //! map's gradient, the input's, and the weight's in parts and their sum. Their tangents take
 //! as many.
 
@@ -24,7 +24,7 @@ use self::vectors::{Norm, Vectors};
 use self::vectors_jvp::NormTangent;
 use super::cpu::Geometry;
 use super::{StackCall, StackOptions};
-use crate::channels::cube::{Grad, Input, correlate, moment_parts};
+use crate::channels::cube::{Grad, Input, correlate};
 use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
 use crate::norm_relu::Rectified;
@@ -162,8 +162,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             let norm = match block.running.clone() {
                 Some(given) => vectors::of_running(given, &block.vectors, epsilon),
                 None => {
-                    let parts = moment_parts(y.clone());
-                    let (norm, moments) = vectors::of_batch(parts, &block.vectors, epsilon);
+                    let (norm, moments) = vectors::of_batch(&y, &block.vectors, epsilon);
                     aux.extend(moments);
                     norm
                 }

@@ -1,5 +1,5 @@
 //! What a block has by channel: what it normalises with, and the gradients of its vectors. A launch each,
-//! of a unit for every channel of every lane.
+//! of a unit for every channel of every lane; a cube, where that finds the moments of a small map too.
 //!
 //! `v = (y - centre) * scale + shift`, with `scale = gamma * inverse`, and `inverse` one over the
 //! deviation. Under the batch's own moments a bias moves the centre and `v` not at all; given ones
@@ -10,8 +10,10 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::channels::cube::{Parts, added, merged};
-use crate::cube::{elementwise, empty_each, launch, unit_below};
+use crate::channels::cube::{
+    Parts, Plan, added, channel_of_cube, cube_moments, merged, moment_parts,
+};
+use crate::cube::{elementwise, empty_each, launch, row_of_cubes, unit_below};
 
 /// A block's parameters by channel, `[c]` each.
 #[derive(Clone)]
@@ -50,6 +52,38 @@ pub struct Gradients<R: CubeRuntime> {
     pub vectors: [CubeTensor<R>; 3],
 }
 
+/// What a channel is normalised with, by its own moments.
+#[cube]
+fn write_batch(
+    c: usize,
+    middle: f32,
+    spread: f32,
+    gamma: &Array<f32>,
+    beta: &Array<f32>,
+    bias: &Array<f32>,
+    centre: &mut Array<f32>,
+    scale: &mut Array<f32>,
+    shift: &mut Array<f32>,
+    inverse: &mut Array<f32>,
+    mean: &mut Array<f32>,
+    variance: &mut Array<f32>,
+    epsilon: f32,
+    #[comptime] biased: bool,
+) {
+    let over = 1.0f32 / f32::sqrt(spread + epsilon);
+    centre[c] = middle;
+    scale[c] = gamma[c] * over;
+    shift[c] = beta[c];
+    inverse[c] = over;
+    let mut outer = middle;
+    if comptime!(biased) {
+        outer += bias[c];
+    }
+    mean[c] = outer;
+    variance[c] = spread;
+}
+
+/// A unit for each channel, of whose moments there are parts.
 #[cube(launch_unchecked)]
 fn batch_kernel(
     parts: &Array<f32>,
@@ -69,33 +103,72 @@ fn batch_kernel(
 ) {
     let c = unit_below(channels);
     let (middle, spread) = merged(parts, c, cubes);
-    let over = 1.0f32 / f32::sqrt(spread + epsilon);
-    centre[c] = middle;
-    scale[c] = gamma[c] * over;
-    shift[c] = beta[c];
-    inverse[c] = over;
-    let mut outer = middle;
-    if comptime!(biased) {
-        outer += bias[c];
-    }
-    mean[c] = outer;
-    variance[c] = spread;
+    write_batch(
+        c, middle, spread, gamma, beta, bias, centre, scale, shift, inverse, mean, variance,
+        epsilon, biased,
+    );
 }
 
-/// Of the batch's own moments, in parts, and these: mean, with the bias, and variance.
+/// A cube for each channel, which finds its moments itself.
+#[cube(launch_unchecked)]
+fn small_batch_kernel<F: Float, N: Size>(
+    y: &Array<Vector<F, N>>,
+    gamma: &Array<f32>,
+    beta: &Array<f32>,
+    bias: &Array<f32>,
+    centre: &mut Array<f32>,
+    scale: &mut Array<f32>,
+    shift: &mut Array<f32>,
+    inverse: &mut Array<f32>,
+    mean: &mut Array<f32>,
+    variance: &mut Array<f32>,
+    channels: usize,
+    plane: usize,
+    vectors: usize,
+    epsilon: f32,
+    #[comptime] biased: bool,
+    #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
+) {
+    let (c, _) = channel_of_cube(channels, 1usize);
+    let (count, middle, squares) =
+        cube_moments::<F, N>(y, c, 0usize, channels, plane, vectors, 1usize, units);
+    if UNIT_POS == 0 {
+        let spread = squares / count;
+        write_batch(
+            c, middle, spread, gamma, beta, bias, centre, scale, shift, inverse, mean, variance,
+            epsilon, biased,
+        );
+    }
+}
+
+/// Vectors of a unit that finds the moments of a channel in one cube, at most: reading them takes about as
+/// long as the launch that is saved.
+const MOST_OF_A_UNIT: usize = 64;
+
+/// Of the moments of the map `y` itself, which is contiguous, and these: mean, with the bias, and variance.
 pub fn of_batch<R: CubeRuntime>(
-    parts: Parts<R>,
+    y: &CubeTensor<R>,
     of: &Vectors<R>,
     epsilon: f32,
 ) -> (Norm<CubeTensor<R>>, [CubeTensor<R>; 2]) {
+    let Plan { channels, plane, vectors, width, cubes, units } = Plan::new(y);
     let [centre, scale, shift, inverse, mean, variance] =
-        empty_each(&of.gamma, [[parts.channels]; 6], DType::F32);
-    // SAFETY: all vectors have an element a channel, and there are three parts for each cube of each;
-    // units stop at the last channel.
+        empty_each(&of.gamma, [[channels]; 6], DType::F32);
+    let client = &of.gamma.client;
+    // SAFETY: all vectors have an element a channel, of which `y` has `vectors` vectors in planes and there are
+    // three parts for each cube; units and cubes stop at the last channel.
     unsafe {
-        launch!(batch_kernel, elementwise(&of.gamma.client, parts.channels);
-            parts.sums, of.gamma, of.beta, of.bias, centre, scale, shift, inverse, mean, variance;
-            parts.channels, parts.cubes, epsilon, of.biased);
+        if cubes == 1 || vectors <= MOST_OF_A_UNIT * units as usize {
+            launch!(small_batch_kernel, row_of_cubes(client, channels, units), width;
+                y, of.gamma, of.beta, of.bias, centre, scale, shift, inverse, mean, variance;
+                channels, plane, vectors, epsilon, of.biased, units, y.dtype.into());
+        } else {
+            let parts = moment_parts(y.clone());
+            launch!(batch_kernel, elementwise(client, channels);
+                parts.sums, of.gamma, of.beta, of.bias, centre, scale, shift, inverse, mean, variance;
+                channels, cubes, epsilon, of.biased);
+        }
     }
     (Norm { centre, scale, shift, inverse }, [mean, variance])
 }

@@ -41,6 +41,12 @@ pub fn many_images_equal_the_reference<B: AutodiffBackend>() {
     }
 }
 
+/// A device finds the moments of these in parts.
+pub fn large_maps_equal_the_reference<B: AutodiffBackend>() {
+    let network = Network::new(18, [2, 1, 186, 190], &[(2, 1, true)]);
+    assert_equal_to_judge::<B>(&network, conv_stack);
+}
+
 pub fn the_order_of_images_changes_no_other_feature<B: AutodiffBackend>() {
     for n in [6, 10, 20] {
         let network = Network::new(17, [n, 2, 5, 7], &[(4, 1, true), (4, 1, true)]);
