@@ -33,14 +33,18 @@ pub fn values_and_gradients_equal_the_reference<B: AutodiffBackend>() {
     cases().for_each(|case| equal_to_judge::<B>(case, &case.values()));
 }
 
+/// The values of a case, rounded to f16.
+fn of_f16(case: &Case) -> [Vec<f32>; 2] {
+    let rounded = |value: f32| f16::from_f32(value).to_f32();
+    case.values().map(|side| side.into_iter().map(rounded).collect())
+}
+
 /// Products, lengths, softmax and loss of f16 are found in f32: what is rounded are operands, scores,
 /// prototypes, and gradients of these.
 pub fn sums_over_f16_are_f32<B: AutodiffBackend>() {
     for single in cases() {
         let case = Case { low: Some(FloatDType::F16), ..single };
-        let values = case.values().map(|side| {
-            side.into_iter().map(|value| f16::from_f32(value).to_f32()).collect::<Vec<_>>()
-        });
+        let values = of_f16(&case);
         let wanted = with_reference(|| single.first::<Judge>(&values));
         let found = case.first::<B>(&values);
         assert_outcomes(&format!("{case:?}"), &found, &wanted, [2e-3, 4e-3]);
@@ -93,9 +97,7 @@ pub fn second_gradients_of_episodes_equal_the_reference<B: AutodiffBackend>() {
 pub fn the_loss_of_episodes_of_f16_is_f32<B: AutodiffBackend>() {
     for single in cases() {
         let case = Case { low: Some(FloatDType::F16), ..single };
-        let values = case.values().map(|side| {
-            side.into_iter().map(|value| f16::from_f32(value).to_f32()).collect::<Vec<_>>()
-        });
+        let values = of_f16(&case);
         let (wanted, _) = with_reference(|| single.of_episode::<Judge>(&values));
         let (found, _) = case.of_episode::<B>(&values);
         assert_outcome(&format!("{case:?}"), &found, &wanted, [2e-3, 4e-3]);
