@@ -209,6 +209,18 @@ pub fn a_class_without_examples_has_no_prototype<B: AutodiffBackend>() {
     assert_close("prototypes", &found, &wanted, 1e-6);
 }
 
+pub fn an_episode_with_a_class_without_examples_has_no_loss<B: AutodiffBackend>() {
+    let device = Default::default();
+    let x = Tensor::<B, 3>::from_floats([[[1.0], [9.0], [3.0], [2.0]]], &device).require_grad();
+    let of = |labels: [i32; 2]| Tensor::<B, 2, Int>::from_ints([labels], &device);
+    for metric in METRICS {
+        let found = episode_proto_loss(x.clone(), [of([0, 0]), of([0, 0])], 2, metric, 1.0);
+        let gradient = read(x.grad(&found.loss.clone().backward()).expect("it was tracked"));
+        assert!(read(found.loss)[0].is_nan(), "{metric}");
+        assert!(gradient[2..].iter().all(|g| g.is_nan()), "{metric}: {gradient:?}");
+    }
+}
+
 pub fn distances_are_those_of_the_definition<B: AutodiffBackend>() {
     let (d, ways, count) = (5, 3, 4);
     let (q, p) = (numbers(count * d, 1), numbers(ways * d, 2));

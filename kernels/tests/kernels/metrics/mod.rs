@@ -20,6 +20,7 @@ laws! {
         a_single_class_has_no_loss
         no_queries_have_no_loss
         a_class_without_examples_has_no_prototype
+        an_episode_with_a_class_without_examples_has_no_loss
         distances_are_those_of_the_definition
         values_and_derivatives_are_those_of_pytorch
         parts_have_the_gradients_of_slices

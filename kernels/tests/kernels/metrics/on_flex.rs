@@ -4,7 +4,8 @@ use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{DType, Int, Tensor};
 use fewshot_kernels::{
-    Metric, Route, mahalanobis, proto_loss, prototypes, route, scores, with_reference,
+    Metric, Route, episode_proto_loss, mahalanobis, proto_loss, prototypes, route, scores,
+    with_reference,
 };
 
 use super::case::{Case, METRICS, assert_close, assert_outcomes, labels, read};
@@ -109,7 +110,19 @@ fn what_does_not_fit_is_refused() {
         let wanted = format!("a label is {label}, but there are 2 classes");
         let of = wrong.clone();
         assert_eq!(refusal(|| prototypes(rows(1, 2, 4), of, 2)), wanted);
-        let text = refusal(|| proto_loss(rows(1, 2, 4), rows(1, 2, 4), wrong, euclidean, 1.0));
+        let of = wrong.clone();
+        let text = refusal(|| proto_loss(rows(1, 2, 4), rows(1, 2, 4), of, euclidean, 1.0));
         assert_eq!(text, wanted);
+        let right = || labels::<Flex>(1, 2, 2);
+        for of in [[wrong.clone(), right()], [right(), wrong.clone()]] {
+            let loss = || episode_proto_loss(rows(1, 4, 4), of, 2, euclidean, 1.0);
+            assert_eq!(refusal(loss), wanted);
+        }
     }
+    let of = [labels(1, 2, 2), labels(1, 1, 1)];
+    let text = refusal(|| episode_proto_loss(rows(1, 4, 4), of, 2, euclidean, 1.0));
+    assert!(text.ends_with("as many as embeddings, found 2 and 1"), "{text}");
+    let of = [labels(1, 2, 2), labels(2, 2, 2)];
+    let text = refusal(|| episode_proto_loss(rows(1, 4, 4), of, 2, euclidean, 1.0));
+    assert_eq!(text, "embeddings [1, 2, 4] need labels [1, 2], found [2, 2]");
 }
