@@ -13,6 +13,8 @@ const SIZES: [[usize; 4]; 5] =
 struct Episode<B: AutodiffBackend> {
     support: Tensor<B, 3>,
     queries: Tensor<B, 3>,
+    /// Those of the support, then those of the queries.
+    embeddings: Tensor<B, 3>,
     support_labels: Tensor<B, 2, Int>,
     query_labels: Tensor<B, 2, Int>,
     ways: usize,
@@ -28,9 +30,12 @@ impl<B: AutodiffBackend> Episode<B> {
             let labels: Vec<i64> = (0..count).map(|i| (i % ways) as i64).collect();
             Tensor::from_data(TensorData::new(labels, [1, count]), device)
         };
+        let (support, of_queries) = (normal(ways * shots), normal(queries));
+        let both = [&support, &of_queries].map(|part| part.clone().detach()).to_vec();
         Self {
-            support: normal(ways * shots),
-            queries: normal(queries),
+            support,
+            queries: of_queries,
+            embeddings: Tensor::cat(both, 1).require_grad(),
             support_labels: labels(ways * shots),
             query_labels: labels(queries),
             ways,
@@ -95,5 +100,16 @@ pub(super) fn proto_loss<B: AutodiffBackend>(scale: Scale, device: &B::Device) -
         let (queries, labels) = (episode.queries.clone(), episode.query_labels.clone());
         let metric = Metric::SquaredEuclidean;
         kernels::proto_loss(queries, episode.prototypes(), labels, metric, 1.0).loss
+    })
+}
+
+pub(super) fn episode_proto_loss<B: AutodiffBackend>(
+    scale: Scale,
+    device: &B::Device,
+) -> Vec<Case> {
+    cases::<B>(scale, ["episode_proto_loss", "euclidean"], products, device, |episode, _| {
+        let labels = [&episode.support_labels, &episode.query_labels].map(Tensor::clone);
+        let (embeddings, metric) = (episode.embeddings.clone(), Metric::SquaredEuclidean);
+        kernels::episode_proto_loss(embeddings, labels, episode.ways, metric, 1.0).loss
     })
 }

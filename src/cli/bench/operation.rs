@@ -28,6 +28,8 @@ pub(crate) enum Operation {
     Scores,
     /// Prototypes, scores, softmax and loss
     ProtoLoss,
+    /// The same from the embeddings of support and queries in one tensor
+    EpisodeProtoLoss,
     /// A step of an optimizer over all parameters
     OptimStep,
     /// The joint norm of all gradients
@@ -56,6 +58,7 @@ impl Operation {
             Self::Prototypes => metrics::prototypes::<B>(scale, device),
             Self::Scores => metrics::scores::<B>(scale, device),
             Self::ProtoLoss => metrics::proto_loss::<B>(scale, device),
+            Self::EpisodeProtoLoss => metrics::episode_proto_loss::<B>(scale, device),
             Self::OptimStep => steps::optim_step::<B>(scale, device),
             Self::GradStats => steps::grad_stats::<B>(scale, device),
             Self::GatherImages => gather_images::cases::<B>(scale, device),
