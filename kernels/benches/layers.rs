@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
 use fewshot_kernels::{
-    DepthwiseOptions, LinearLayer, NormStatistics, Precision, batch_norm, conv2d, depthwise_conv2d,
+    FusedConvOptions, LinearLayer, NormStatistics, Precision, batch_norm, conv2d, depthwise_conv2d,
     global_avg_pool, linear, linear_stack, max_pool, norm_relu, with_reference,
 };
 
@@ -84,7 +84,7 @@ fn depthwise(criterion: &mut Criterion) {
     {
         let (x, filters) = (drawn(shape), drawn([shape[1], 1, window, window]));
         let map = [1.0, 0.0].map(|value| Tensor::full([shape[1]], value, &x.device()));
-        let options = DepthwiseOptions { stride, padding: [window / 2; 4], bounds: [0.0, 6.0] };
+        let options = FusedConvOptions { stride, padding: [window / 2; 4], bounds: [0.0, 6.0] };
         let work = || depthwise_conv2d(x.clone(), filters.clone(), map.clone(), options);
         let mut group = criterion.benchmark_group("depthwise_conv2d");
         let name = format!("{shape:?} by {window}, stride {stride}");

@@ -6,9 +6,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
 
-use crate::inference::depthwise::{self, DepthwiseOptions};
+use crate::inference::depthwise;
 use crate::inference::fused_linear::{self, LinearEpilogue};
-use crate::inference::{attention, layer_norm, pointwise};
+use crate::inference::{FusedConvOptions, attention, fused_conv2d, layer_norm};
 use crate::rank_update::{self, Coefficient};
 use crate::{gram, inverse_power, weighted_sums};
 
@@ -54,7 +54,10 @@ impl HostBackend for burn::backend::Candle<f32, i64> {}
 pub(crate) struct HostTable<B: Backend> {
     pub attention: fn(FloatTensor<B>, usize) -> FloatTensor<B>,
     /// The map, a window of 3 or 5 for each channel, scale and shift.
-    pub depthwise: fn([FloatTensor<B>; 4], DepthwiseOptions) -> FloatTensor<B>,
+    pub depthwise: fn([FloatTensor<B>; 4], FusedConvOptions) -> FloatTensor<B>,
+    /// The map, the weight, scale and shift, and what is added.
+    pub fused_conv2d:
+        fn([FloatTensor<B>; 4], FusedConvOptions, Option<FloatTensor<B>>) -> FloatTensor<B>,
     /// Rows, weight and bias.
     pub fused_linear:
         fn([FloatTensor<B>; 3], LinearEpilogue<FloatTensor<B>, FloatTensor<B>>) -> FloatTensor<B>,
@@ -64,8 +67,6 @@ pub(crate) struct HostTable<B: Backend> {
     pub inverse_power: fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2],
     /// Rows, gain and shift.
     pub layer_norm: fn([FloatTensor<B>; 3], f64) -> FloatTensor<B>,
-    /// The map, the weight, scale and shift.
-    pub pointwise: fn([FloatTensor<B>; 4], [f32; 2], Option<FloatTensor<B>>) -> FloatTensor<B>,
     pub rank_update: fn(
         FloatTensor<B>,
         Coefficient<FloatTensor<B>>,
@@ -80,11 +81,11 @@ impl<B: HostBackend> HostTable<B> {
         Self {
             attention: attention::on_host::<B>,
             depthwise: depthwise::cpu::on_host::<B>,
+            fused_conv2d: fused_conv2d::on_host::<B>,
             fused_linear: fused_linear::on_host::<B>,
             gram: gram::cpu::on_host::<B>,
             inverse_power: inverse_power::on_host::<B>,
             layer_norm: layer_norm::on_host::<B>,
-            pointwise: pointwise::on_host::<B>,
             rank_update: rank_update::host::rank_update::<B>,
             weighted_sums: weighted_sums::cpu::on_host::<B>,
         }

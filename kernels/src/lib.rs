@@ -26,7 +26,7 @@
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
 //! | [`gram`](gram()) | the scalar products among the rows of a task, for methods that see nothing else of embeddings |
-//! | [`depthwise_conv2d`], [`pointwise_conv2d`] | on a host: a window for each channel, or of one pixel, with batch-norm by running averages, ReLU6 and residual |
+//! | [`depthwise_conv2d`], [`fused_conv2d`] | on a host: convolution of each channel, or of all, with batch-norm by running averages, ReLU6 and residual |
 //! | [`fused_linear`], [`layer_norm`], [`attention`] | on a host: the layers of a transformer that embeds |
 //! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
 //! | [`gather_images`](gather_images()) | on an accelerator: bytes of chosen images to turned and scaled f32, in one pass |
@@ -113,11 +113,12 @@ pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};
 pub use gram::gram;
 pub use host::HostBackend;
+pub use inference::FusedConvOptions;
 pub use inference::attention::attention;
-pub use inference::depthwise::{DepthwiseOptions, depthwise_conv2d};
+pub use inference::depthwise::depthwise_conv2d;
+pub use inference::fused_conv2d::fused_conv2d;
 pub use inference::fused_linear::{Activation, LinearEpilogue, fused_linear};
 pub use inference::layer_norm::layer_norm;
-pub use inference::pointwise::pointwise_conv2d;
 pub use inverse_power::inverse_power;
 pub use layers::FusedLayers;
 pub use leaky_relu::leaky_relu;

@@ -4,7 +4,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{DepthwiseOptions, depthwise_conv2d, pointwise_conv2d};
+use fewshot_kernels::{FusedConvOptions, depthwise_conv2d, fused_conv2d};
 
 use crate::encoder::Encoder;
 use crate::nn::conv::{conv, convolve};
@@ -125,6 +125,28 @@ fn relu6<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     x.clamp(RELU6[0], RELU6[1])
 }
 
+/// The window of a convolution that keeps the size up to the stride, and the bounds of what follows.
+fn options<B: Backend>(conv: &Conv2d<B>, x: &Tensor<B, 4>, bounds: [f32; 2]) -> FusedConvOptions {
+    let ([_, _, h, w], [stride, _], [window, _]) = (x.dims(), conv.stride, conv.kernel_size);
+    let [[top, bottom], [left, right]] = [h, w].map(|side| {
+        let zeros = (side.div_ceil(stride) * stride + window).saturating_sub(side + stride);
+        [zeros / 2, zeros - zeros / 2]
+    });
+    FusedConvOptions { stride, padding: [top, left, bottom, right], bounds }
+}
+
+/// A convolution, normalised by running averages, within bounds, plus a map.
+fn embedded<B: Backend>(
+    conv: &Conv2d<B>,
+    norm: &BatchNorm<B>,
+    x: Tensor<B, 4>,
+    bounds: [f32; 2],
+    add: Option<Tensor<B, 4>>,
+) -> Tensor<B, 4> {
+    let options = options(conv, &x, bounds);
+    fused_conv2d(x, conv.weight.val(), norm.running_map(), options, add)
+}
+
 impl<B: Backend> Block<B> {
     fn new(
         [from, to]: [usize; 2],
@@ -163,42 +185,30 @@ impl<B: Backend> Block<B> {
     fn embed(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let mut y = x.clone();
         if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
-            y = pointwise_conv2d(y, conv.weight.val(), norm.running_map(), RELU6, None);
+            y = embedded(conv, norm, y, RELU6, None);
         }
         let y = self.filtered(y);
-        let weight = self.project_conv.weight.val();
         let [n, _, h, w] = y.dims();
-        let add = (x.dims() == [n, weight.dims()[0], h, w]).then_some(x);
-        let everything = [f32::NEG_INFINITY, f32::INFINITY];
-        pointwise_conv2d(y, weight, self.bn2.running_map(), everything, add)
+        let add = (x.dims() == [n, self.project_conv.weight.dims()[0], h, w]).then_some(x);
+        embedded(&self.project_conv, &self.bn2, y, [f32::NEG_INFINITY, f32::INFINITY], add)
     }
 
     /// The convolution of each channel by itself, normalised by running averages.
     fn filtered(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        let ([_, _, h, w], filters) = (x.dims(), self.depthwise_conv.weight.val());
-        let ([stride, _], window) = (self.depthwise_conv.stride, filters.dims()[3]);
-        let sides = [h, w].map(|side| {
-            let zeros = (side.div_ceil(stride) * stride + window).saturating_sub(side + stride);
-            [zeros / 2, zeros - zeros / 2]
-        });
-        let [[top, bottom], [left, right]] = sides;
-        let padding = [top, left, bottom, right];
-        let options = DepthwiseOptions { stride, padding, bounds: RELU6 };
-        depthwise_conv2d(x, filters, self.bn1.running_map(), options)
+        let options = options(&self.depthwise_conv, &x, RELU6);
+        depthwise_conv2d(x, self.depthwise_conv.weight.val(), self.bn1.running_map(), options)
     }
 }
 
 impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
-        let x = relu6(self.bn0.forward(convolve(&self.conv_stem, images), statistics));
+        let layer = |conv: &Conv2d<B>, norm: &BatchNorm<B>, x| match statistics {
+            BnStatistics::Running => embedded(conv, norm, x, RELU6, None),
+            _ => relu6(norm.forward(convolve(conv, x), statistics)),
+        };
+        let x = layer(&self.conv_stem, &self.bn0, images);
         let x = self.blocks.iter().fold(x, |x, block| block.forward(x, statistics));
-        global_avg_pool(match statistics {
-            BnStatistics::Running => {
-                let weight = self.conv_head.weight.val();
-                pointwise_conv2d(x, weight, self.bn1.running_map(), RELU6, None)
-            }
-            _ => relu6(self.bn1.forward(convolve(&self.conv_head, x), statistics)),
-        })
+        global_avg_pool(layer(&self.conv_head, &self.bn1, x))
     }
 
     const DRAWS: bool = false;

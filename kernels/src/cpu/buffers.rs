@@ -3,6 +3,7 @@
 //! A fresh buffer costs a page fault every 4 KiB when it is first written, about 0.3 ms per MiB,
 //! which is 10 to 20 % of a training step.
 
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -34,32 +35,52 @@ pub fn kept_floats() -> usize {
 }
 
 /// So many matrices of so many floats, each written in parts of so many by tasks of their own: `prepare` is called with
-/// the number of a matrix, `write` with what that gave, the numbers of matrix and part, and zeros.
+/// the number of a matrix, `write` with what that gave, and the numbers of matrix and part.
 ///
-/// Zeros are written by the task that overwrites them: before all of them, it would be a pass through memory for one thread.
-pub fn in_parts<P: Sync>(
+/// # Safety
+/// `write` writes every float of its part.
+pub unsafe fn in_parts<P: Sync>(
     matrices: usize,
     [matrix, part]: [usize; 2],
     prepare: impl Fn(usize) -> P + Sync,
-    write: impl Fn(&P, [usize; 2], &mut [f32]) + Sync,
+    write: impl Fn(&P, [usize; 2], &mut [MaybeUninit<f32>]) + Sync,
 ) -> Vec<f32> {
     let len = matrices * matrix;
     let mut out = Vec::with_capacity(len);
     let each = out.spare_capacity_mut()[..len].par_chunks_mut(matrix).enumerate();
     each.for_each(|(number, to)| {
         let prepared = prepare(number);
-        to.par_chunks_mut(part).enumerate().for_each(|(place, to)| {
-            for float in to.iter_mut() {
-                float.write(0.0);
-            }
-            // SAFETY: all floats of the part are written above.
-            let to = unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len()) };
-            write(&prepared, [number, place], to);
-        });
+        let parts = to.par_chunks_mut(part).enumerate();
+        parts.for_each(|(place, to)| write(&prepared, [number, place], to));
     });
-    // SAFETY: the parts of the matrices are all of it, and their floats are written above.
+    // SAFETY: the parts of the matrices are all of it, and `write` writes them.
     unsafe { out.set_len(len) };
     out
+}
+
+/// Floats that were written, as such.
+///
+/// # Safety
+/// All of them were.
+pub unsafe fn written(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+    // SAFETY: the same memory, whose floats were written, as the caller promises.
+    unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), floats.len()) }
+}
+
+/// Zeros in place of what may not have been written.
+pub fn zeroed(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+    floats.fill(MaybeUninit::new(0.0));
+    // SAFETY: all are written above.
+    unsafe { written(floats) }
+}
+
+/// Memory for floats, for a function that may take some that was never written.
+///
+/// # Safety
+/// Nothing but floats is written.
+pub unsafe fn unwritten(floats: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+    // SAFETY: the same memory, where only floats are written, as the caller promises.
+    unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), floats.len()) }
 }
 
 /// Floats aligned to a cache line. Dropping it keeps the memory for the next one.
@@ -181,6 +202,8 @@ mod poison {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
+
     use super::poison::POISON;
     use super::{Buffer, in_parts};
 
@@ -196,13 +219,14 @@ mod tests {
     #[test]
     fn parts_of_matrices_are_written_where_they_belong() {
         for (matrices, matrix, part) in [(0, 3, 2), (2, 6, 4), (1, 12, 5), (2, 5, 5)] {
-            let write = |of: &usize, place: [usize; 2], to: &mut [f32]| {
-                assert!(place[0] == *of && to.iter().all(|value| *value == 0.0));
+            let write = |of: &usize, place: [usize; 2], to: &mut [MaybeUninit<f32>]| {
+                assert_eq!(place[0], *of);
                 to.iter_mut().enumerate().for_each(|(at, to)| {
-                    *to = (of * matrix + place[1] * part + at) as f32;
+                    to.write((of * matrix + place[1] * part + at) as f32);
                 });
             };
-            let found = in_parts(matrices, [matrix, part], |number| number, write);
+            // SAFETY: all floats of a part are written.
+            let found = unsafe { in_parts(matrices, [matrix, part], |number| number, write) };
             assert_eq!(found, (0..matrices * matrix).map(|at| at as f32).collect::<Vec<_>>());
         }
     }

@@ -1,5 +1,7 @@
 //! Convolution of one channel by itself.
 
+use std::mem::MaybeUninit;
+
 use super::simd::{Simd, WIDEST};
 
 /// A plane, its filter, and what becomes of the sums.
@@ -23,10 +25,15 @@ pub struct Depthwise<'a> {
     pub bounds: [f32; 2],
 }
 
-/// Writes the plane of `job.out` pixels. Of `padded`, [`padded_floats`] are used: zeros at first, then left as they are
+/// Writes the plane of `job.out` pixels, all of them. Of `padded`, [`padded_floats`] are used: zeros at first, then left as they are
 /// between planes of the same job but for their pixels.
 #[inline(always)]
-pub fn depthwise<S: Simd>(simd: S, job: &Depthwise<'_>, padded: &mut [f32], out: &mut [f32]) {
+pub fn depthwise<S: Simd>(
+    simd: S,
+    job: &Depthwise<'_>,
+    padded: &mut [f32],
+    out: &mut [MaybeUninit<f32>],
+) {
     match job.filter.len() {
         9 => filtered::<S, 3>(simd, job, padded, out),
         25 => filtered::<S, 5>(simd, job, padded, out),
@@ -93,7 +100,7 @@ fn filtered<S: Simd, const K: usize>(
     simd: S,
     job: &Depthwise<'_>,
     padded: &mut [f32],
-    out: &mut [f32],
+    out: &mut [MaybeUninit<f32>],
 ) {
     let (layout, columns) = (Layout::of(job, K), job.out[1]);
     let padded = &mut padded[..layout.rows * layout.row];
@@ -129,7 +136,7 @@ fn rows_of<S: Simd, const K: usize, const STRIDE: usize, const R: usize>(
     job: &Depthwise<'_>,
     layout: Layout,
     (filter, padded): (&[[f32; K]; K], &[f32]),
-    out: &mut [f32],
+    out: &mut [MaybeUninit<f32>],
 ) {
     let columns = job.out[1];
     let [scale, shift] = job.map.map(|value| simd.splat(value));
@@ -152,14 +159,10 @@ fn rows_of<S: Simd, const K: usize, const STRIDE: usize, const R: usize>(
         }
         for (r, sum) in sums.into_iter().enumerate() {
             let value = simd.min(simd.max(simd.mul_add(sum, scale, shift), least), most);
-            let to = &mut out[r * columns + first..];
-            match columns - first {
-                left if left < S::WIDTH => {
-                    // SAFETY: so many pixels are left of the row.
-                    unsafe { simd.write_first(to.as_mut_ptr(), left, value) };
-                }
-                _ => simd.store(to, value),
-            }
+            let count = (columns - first).min(S::WIDTH);
+            let to = out[r * columns + first..][..count].as_mut_ptr().cast();
+            // SAFETY: so many pixels are left of the row.
+            unsafe { simd.write_up_to(to, count, value) };
         }
     }
 }

@@ -88,25 +88,31 @@ impl Epilogue<'_> {
         );
     }
 
-    /// Completes the part of a row that begins with the column `first` of so many.
+    /// What becomes of the sums of so many columns of a row, from column `first` of so many on, while they are in
+    /// registers; of other epilogues [`row`](Self::row) is all.
+    #[inline(always)]
+    pub fn row_map<S: Simd>(
+        &self,
+        simd: S,
+        row: usize,
+        [first, columns]: [usize; 2],
+        width: usize,
+    ) -> Option<RowMap<'_, S>> {
+        let Self::Rows { scale, shift, bounds, add } = *self else { return None };
+        Some(RowMap {
+            line: [scale[row], shift[row]].map(|value| simd.splat(value)),
+            bounds: bounds.map(|value| simd.splat(value)),
+            add: add.map(|add| &add[row * columns + first..][..width]),
+        })
+    }
+
+    /// Completes the part of a row that begins with the column `first` of so many, but for what was done in
+    /// registers.
     #[inline(always)]
     pub fn row<S: Simd>(&self, simd: S, row: usize, [first, columns]: [usize; 2], out: &mut [f32]) {
         let width = out.len();
         match *self {
-            Self::Sum => {}
-            Self::Rows { scale, shift, bounds: [least, most], add } => {
-                let [scale, shift] = [scale[row], shift[row]].map(|value| simd.splat(value));
-                let [least, most] = [least, most].map(|value| simd.splat(value));
-                let add = add.map(|add| &add[row * columns + first..][..width]);
-                for_vectors!(simd, out, |at, count, sum| {
-                    let value = simd.mul_add(sum, scale, shift);
-                    let value = simd.min(simd.max(value, least), most);
-                    match add {
-                        Some(add) => simd.add(value, simd.read_first(add[at..].as_ptr(), count)),
-                        None => value,
-                    }
-                });
-            }
+            Self::Sum | Self::Rows { .. } => {}
             Self::Columns { bias, activation } => {
                 let bias = &bias[first..][..width];
                 for_vectors!(simd, out, |at, count, sum| {
@@ -131,6 +137,31 @@ impl Epilogue<'_> {
                     }
                 });
             }
+        }
+    }
+}
+
+/// What [`Epilogue::Rows`] is for a part of one row.
+pub struct RowMap<'a, S: Simd> {
+    /// Scale and shift.
+    line: [S::Vector; 2],
+    bounds: [S::Vector; 2],
+    add: Option<&'a [f32]>,
+}
+
+impl<S: Simd> RowMap<'_, S> {
+    /// What becomes of the `count` sums from place `at` of the part on.
+    ///
+    /// # Safety
+    /// The part has so many from there on, and a vector has as many or more.
+    #[inline(always)]
+    pub unsafe fn applied(&self, simd: S, sums: S::Vector, at: usize, count: usize) -> S::Vector {
+        let ([scale, shift], [least, most]) = (self.line, self.bounds);
+        let value = simd.min(simd.max(simd.mul_add(sums, scale, shift), least), most);
+        match self.add {
+            // SAFETY: what is added is as long as the part.
+            Some(add) => unsafe { simd.add(value, simd.read_up_to(add.as_ptr().add(at), count)) },
+            None => value,
         }
     }
 }

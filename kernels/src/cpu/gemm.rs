@@ -1,49 +1,83 @@
 //! Products of large matrices.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
-use super::buffers::Buffer;
+use super::buffers::{Buffer, CowBuffer, written};
 use super::epilogue::Epilogue;
+use super::im2col::Windows;
 use super::simd::{Simd, with_rows};
 
-/// A matrix as the product reads it: panels of few adjacent columns, step by step, with zeros behind the last.
-pub struct Packed {
-    values: Buffer,
+/// The right matrix of a product, as the product reads it: panels of few adjacent columns, step by step.
+pub struct RightMatrix<'a> {
+    values: CowBuffer<'a>,
+    /// Floats from one step to the next where the matrix is read as it lies, else panels follow each other, with zeros
+    /// behind the last column.
+    row: Option<usize>,
     steps: usize,
     columns: usize,
     /// Floats of a vector.
     width: usize,
 }
 
-impl Packed {
-    /// Of `b` `[steps, columns]` with rows as far apart as given with it, for vectors of so many floats.
-    pub fn new(width: usize, (b, b_row): (&[f32], usize), [steps, columns]: [usize; 2]) -> Self {
+impl<'a> RightMatrix<'a> {
+    /// Of `b` `[steps, columns]` with rows as far apart as given with it, for vectors of so many floats: as it lies if
+    /// it has whole vectors and few steps, else packed.
+    pub fn new(width: usize, (b, b_row): (&'a [f32], usize), [steps, columns]: [usize; 2]) -> Self {
         assert!(steps * columns > 0, "a matrix has elements");
         assert!(b.len() >= (steps - 1) * b_row + columns, "a step leaves `b`");
-        let length = steps * columns.next_multiple_of(width);
-        let mut packed = Self { values: Buffer::stale(length), steps, columns, width };
-        let bounds: Vec<_> = (0..packed.panels()).map(|panel| packed.bounds(panel)).collect();
-        let mut rest = &mut packed.values[..];
-        let mut panels = Vec::with_capacity(bounds.len());
-        for [from, to] in bounds {
+        match columns.is_multiple_of(width) && steps <= MOST_STEPS {
+            true => {
+                Self { values: CowBuffer::Borrowed(b), row: Some(b_row), steps, columns, width }
+            }
+            false => Self::packed(width, (b, b_row), [steps, columns]),
+        }
+    }
+
+    fn packed(width: usize, (b, b_row): (&[f32], usize), [steps, columns]: [usize; 2]) -> Self {
+        let copied = |step: usize, first: usize, to: &mut [f32]| {
+            to.copy_from_slice(&b[step * b_row + first..][..to.len()]);
+        };
+        Self::filled(width, [steps, columns], copied)
+    }
+
+    /// The matrix of these windows.
+    pub fn im2col(width: usize, windows: &Windows<'_>) -> Self {
+        let write = |step: usize, first: usize, to: &mut [f32]| windows.write_row(step, first, to);
+        Self::filled(width, windows.shape(), write)
+    }
+
+    /// Panels of what `write` writes of a step from a column on.
+    fn filled(
+        width: usize,
+        [steps, columns]: [usize; 2],
+        write: impl Fn(usize, usize, &mut [f32]) + Sync,
+    ) -> Self {
+        assert!(steps * columns > 0, "a matrix has elements");
+        let mut values = Buffer::stale(steps * columns.next_multiple_of(width));
+        // Rows of a matrix are read fastest as they lie, so panels are filled together.
+        let tasks = (values.len() / TASK).clamp(1, rayon::current_num_threads());
+        let shape = Self { values: CowBuffer::Borrowed(&[]), row: None, steps, columns, width };
+        let mut rest = &mut values[..];
+        let mut panels = Vec::with_capacity(shape.panels());
+        for [from, to] in (0..shape.panels()).map(|panel| shape.bounds(panel)) {
             let (panel, behind) = rest.split_at_mut(steps * (to - from));
             panels.push((from, to - from, panel));
             rest = behind;
         }
-        // Rows of `b` are read fastest as they lie, so panels are filled together.
-        let tasks = (length / TASK).clamp(1, rayon::current_num_threads());
         let together = panels.len().div_ceil(tasks);
         panels.par_chunks_mut(together).for_each(|panels| {
-            for (step, b) in b.chunks(b_row).take(steps).enumerate() {
+            for step in 0..steps {
                 for (from, length, panel) in panels.iter_mut() {
                     let to = &mut panel[step * *length..][..*length];
                     let count = (*length).min(columns - *from);
-                    to[..count].copy_from_slice(&b[*from..][..count]);
+                    write(step, *from, &mut to[..count]);
                     to[count..].fill(0.0);
                 }
             }
         });
-        packed
+        Self { values: values.into(), ..shape }
     }
 
     fn panels(&self) -> usize {
@@ -55,6 +89,15 @@ impl Packed {
         let vectors = self.columns.div_ceil(self.width);
         [panel, panel + 1].map(|panel| panel * vectors / self.panels() * self.width)
     }
+
+    /// The floats of a panel, and how many are from one step to the next.
+    fn panel(&self, [first, end]: [usize; 2]) -> (&[f32], usize) {
+        let (start, row) = match self.row {
+            Some(row) => (first, row),
+            None => (self.steps * first, end - first),
+        };
+        (&self.values[start..][..(self.steps - 1) * row + end - first], row)
+    }
 }
 
 /// The product `a b` and what becomes of it.
@@ -63,7 +106,7 @@ pub struct Gemm<'a> {
     /// `[rows, steps]`, rows as far apart as given with it.
     pub a: (&'a [f32], usize),
     /// `[steps, columns]`.
-    pub b: &'a Packed,
+    pub b: &'a RightMatrix<'a>,
     /// Number of rows.
     pub rows: usize,
     /// What is written in the product's place.
@@ -73,25 +116,29 @@ pub struct Gemm<'a> {
 /// Most vectors of a row at once.
 const VECTORS: usize = 3;
 
+/// Most steps of a matrix that is read as it lies, for each is on a page of memory of its own.
+const MOST_STEPS: usize = 256;
+
 /// Floats that are worth a task of their own.
 const TASK: usize = 1 << 16;
 
-/// Computes `job` into `out`, `[rows, columns]` with rows as far apart as given with it.
+/// Writes `job` to `out`, `[rows, columns]` with rows as far apart as given with it: every float of the columns,
+/// and none beyond.
 #[inline(always)]
-pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, (out, out_row): (&mut [f32], usize)) {
+pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, (out, out_row): (&mut [MaybeUninit<f32>], usize)) {
     let Gemm { a: (a, a_row), b, rows, epilogue } = *job;
     let (steps, columns) = (b.steps, b.columns);
     if rows == 0 {
         return;
     }
-    assert!(b.width == S::WIDTH, "packed for vectors of {}", b.width);
+    assert!(b.width == S::WIDTH, "for vectors of {}", b.width);
     assert!(a.len() >= (rows - 1) * a_row + steps, "a step leaves `a`");
     assert!(out.len() >= (rows - 1) * out_row + columns, "a row for each of `a`");
     epilogue.check(rows, columns);
     for panel in 0..b.panels() {
         let [first, end] = b.bounds(panel);
-        let packed = &b.values[steps * first..steps * end];
-        let part = Panel { packed, steps, a, a_row, first, width: end.min(columns) - first };
+        let (values, row) = b.panel([first, end]);
+        let part = Panel { values, row, steps, a, a_row, first, width: end.min(columns) - first };
         let (rows, out) = ((rows, columns, epilogue), (&mut *out, out_row));
         match (end - first) / S::WIDTH {
             1 => panel_of::<S, 1>(simd, &part, rows, out),
@@ -104,7 +151,9 @@ pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, (out, out_row): (&mut [f32], usize
 
 /// Adjacent columns of `b`, whole vectors of them for every step.
 struct Panel<'a> {
-    packed: &'a [f32],
+    values: &'a [f32],
+    /// Floats from one step to the next.
+    row: usize,
     steps: usize,
     a: &'a [f32],
     a_row: usize,
@@ -118,7 +167,7 @@ fn panel_of<S: Simd, const V: usize>(
     simd: S,
     panel: &Panel<'_>,
     (rows, columns, epilogue): (usize, usize, Epilogue<'_>),
-    (out, out_row): (&mut [f32], usize),
+    (out, out_row): (&mut [MaybeUninit<f32>], usize),
 ) {
     let most = (2 * S::ROWS / V).min(14);
     let groups = rows.div_ceil(most);
@@ -131,17 +180,19 @@ fn panel_of<S: Simd, const V: usize>(
         // SAFETY: `gemm` has checked that `a` and `out` have these rows.
         unsafe {
             with_rows!(to - from, most, [1 2 3 4 5 6 7 8 9 10 11 12 13 14], |N| {
-                group_of::<S, N, V>(simd, panel, a, (&mut *out, out_row))
+                group_of::<S, N, V>(simd, panel, (a, from), (epilogue, columns), (&mut *out, out_row))
             });
         }
         for row in from..to {
             let out = &mut out[(row - from) * out_row..][..panel.width];
-            epilogue.row(simd, row, [panel.first, columns], out);
+            // SAFETY: the group's rows are written above.
+            epilogue.row(simd, row, [panel.first, columns], unsafe { written(out) });
         }
     }
 }
 
-/// Writes the sums of `N` rows.
+/// Writes the sums of `N` rows, of which the first one's number is given with `a`, or what the epilogue makes of them
+/// in registers.
 ///
 /// # Safety
 /// `a` and `out` have these rows.
@@ -149,13 +200,14 @@ fn panel_of<S: Simd, const V: usize>(
 unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
     simd: S,
     panel: &Panel<'_>,
-    a: &[f32],
-    (out, out_row): (&mut [f32], usize),
+    (a, first_row): (&[f32], usize),
+    (epilogue, columns): (Epilogue<'_>, usize),
+    (out, out_row): (&mut [MaybeUninit<f32>], usize),
 ) {
     let mut sums = [[simd.splat(0.0); V]; N];
     let bases: [*const f32; N] =
         std::array::from_fn(|row| a.as_ptr().wrapping_add(row * panel.a_row));
-    let mut b = panel.packed.as_ptr();
+    let mut b = panel.values.as_ptr();
     for step in 0..panel.steps {
         // SAFETY: a step of the panel, and a scalar for every row and step, as the caller promises.
         unsafe {
@@ -170,17 +222,21 @@ unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
                 }
             }
         }
-        b = b.wrapping_add(V * S::WIDTH);
+        b = b.wrapping_add(panel.row);
     }
     for (row, sums) in sums.into_iter().enumerate() {
-        let to = &mut out[row * out_row..];
+        let to = &mut out[row * out_row..][..panel.width];
+        let map = epilogue.row_map(simd, first_row + row, [panel.first, columns], panel.width);
         for (v, sum) in sums.into_iter().enumerate() {
-            match panel.width - v * S::WIDTH {
-                left if left < S::WIDTH => {
-                    // SAFETY: so many columns are left of the row.
-                    unsafe { simd.write_first(to[v * S::WIDTH..].as_mut_ptr(), left, sum) };
-                }
-                _ => simd.store(&mut to[v * S::WIDTH..], sum),
+            let at = v * S::WIDTH;
+            let count = (panel.width - at).min(S::WIDTH);
+            // SAFETY: so many columns are left of the row.
+            unsafe {
+                let value = match &map {
+                    Some(map) => map.applied(simd, sum, at, count),
+                    None => sum,
+                };
+                simd.write_up_to(to.as_mut_ptr().add(at).cast(), count, value);
             }
         }
     }
@@ -189,6 +245,7 @@ unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::buffers::unwritten;
     use crate::cpu::epilogue::Activation;
     use crate::cpu::instruction_set::bodies;
     use crate::cpu::integers;
@@ -200,7 +257,6 @@ mod tests {
             let vector = body.tile() / 2;
             for columns in [1, vector - 1, vector, 2 * vector + 1, 3 * vector, 4 * vector + 3] {
                 for (rows, steps) in [(1, 1), (2, 7), (9, 3), (13, 2), (29, 5)] {
-                    let size = [rows, steps, columns];
                     let [a_row, b_row, out_row] = [steps + 2, columns + 3, columns + 1];
                     let (a, b) = (integers(rows * a_row, 1), integers(steps * b_row, 2));
                     let (by_row, by_column) = (integers(rows, 3), integers(columns, 4));
@@ -231,17 +287,26 @@ mod tests {
                                 Epilogue::Residual { .. } => (sum + bias) * bias + add,
                             }
                         };
-                        let packed = Packed::new(vector, (&b, b_row), [steps, columns]);
-                        let job = Gemm { a: (&a, a_row), b: &packed, rows, epilogue };
-                        let mut out = vec![0.5; rows * out_row];
-                        body.gemm(&job, (&mut out, out_row));
-                        for (row, out) in out.chunks_exact(out_row).enumerate() {
-                            for (column, found) in out[..columns].iter().enumerate() {
-                                let name = body.name();
-                                let wanted = wanted(row, column);
-                                assert_eq!(*found, wanted, "{name} {size:?} {row} {column}");
+                        let (b, size) = ((&b[..], b_row), [steps, columns]);
+                        for b in [
+                            RightMatrix::packed(vector, b, size),
+                            RightMatrix::new(vector, b, size),
+                        ] {
+                            let name = format!("{} {}x{size:?}", body.name(), rows);
+                            let job = Gemm { a: (&a, a_row), b: &b, rows, epilogue };
+                            let mut out = vec![0.5; rows * out_row];
+                            // SAFETY: only floats are written.
+                            body.gemm(&job, (unsafe { unwritten(&mut out) }, out_row));
+                            for (row, out) in out.chunks_exact(out_row).enumerate() {
+                                for (column, found) in out[..columns].iter().enumerate() {
+                                    assert_eq!(
+                                        *found,
+                                        wanted(row, column),
+                                        "{name} {row} {column}"
+                                    );
+                                }
+                                assert_eq!(out[columns..], [0.5], "{name}: beyond");
                             }
-                            assert_eq!(out[columns..], [0.5], "{} {size:?}: beyond", body.name());
                         }
                     }
                 }
@@ -254,9 +319,11 @@ mod tests {
         let (body, all) = (bodies()[0], [1.0; 9]);
         let run = |a: usize, b: usize, out: usize| {
             let multiply = || {
-                let b = Packed::new(body.tile() / 2, (&all[..b], 3), [3, 3]);
+                let b = RightMatrix::new(body.tile() / 2, (&all[..b], 3), [3, 3]);
                 let job = Gemm { a: (&all[..a], 3), b: &b, rows: 2, epilogue: Epilogue::Sum };
-                body.gemm(&job, (&mut [0.0; 9][..out], 3));
+                let mut room = [0.0; 9];
+                // SAFETY: only floats are written.
+                body.gemm(&job, (unsafe { unwritten(&mut room[..out]) }, 3));
             };
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(multiply)).is_ok()
         };

@@ -1,5 +1,6 @@
 //! The inner loops, compiled once for each set of vector instructions.
 
+use std::mem::MaybeUninit;
 use std::sync::LazyLock;
 
 use super::activate::Strip;
@@ -38,12 +39,13 @@ macro_rules! with_loops {
             activate_vjp::add_tilted(
                 part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>);
             contract::contract(job: &Contraction<'_>, out: &mut [f32]);
-            depthwise::depthwise(job: &Depthwise<'_>, padded: &mut [f32], out: &mut [f32]);
+            depthwise::depthwise(
+                job: &Depthwise<'_>, padded: &mut [f32], out: &mut [MaybeUninit<f32>]);
             gates::gate(by: &[f32], values: &mut [f32]);
             gates::leaky(slope: f32, x: &mut [f32]);
             gates::leaky_by_sign(slope: f32, by: &[f32], values: &mut [f32]);
             gates::rectify(x: &mut [f32]);
-            gemm::gemm(job: &Gemm<'_>, out: (&mut [f32], usize));
+            gemm::gemm(job: &Gemm<'_>, out: (&mut [MaybeUninit<f32>], usize));
             gram::gram(x: &[f32], features: usize, out: &mut [f32]);
             interleave::interleave(planes: &[f32], grid: &Grid, map: &mut [f32]);
             interleave::interleave_at(planes: &[f32], places: &[usize], map: &mut [f32]);

@@ -24,6 +24,7 @@ pub mod gates;
 pub mod gelu;
 pub mod gemm;
 pub mod gram;
+pub mod im2col;
 pub mod images;
 pub mod instruction_set;
 pub mod interleave;

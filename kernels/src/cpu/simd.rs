@@ -66,6 +66,36 @@ pub trait Simd: Copy {
         }
     }
 
+    /// As [`read_first`](Self::read_first), and without a mask if the count is `WIDTH`.
+    ///
+    /// # Safety
+    /// As of that.
+    #[inline(always)]
+    unsafe fn read_up_to(self, from: *const f32, count: usize) -> Self::Vector {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match count == Self::WIDTH {
+                true => self.read(from),
+                false => self.read_first(from, count),
+            }
+        }
+    }
+
+    /// As [`write_first`](Self::write_first), and without a mask if the count is `WIDTH`.
+    ///
+    /// # Safety
+    /// As of that.
+    #[inline(always)]
+    unsafe fn write_up_to(self, to: *mut f32, count: usize, value: Self::Vector) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match count == Self::WIDTH {
+                true => self.write(to, value),
+                false => self.write_first(to, count, value),
+            }
+        }
+    }
+
     /// `a + b`.
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 

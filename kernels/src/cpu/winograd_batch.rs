@@ -3,11 +3,12 @@
 //! A wide layer's expanded weight is larger than a cache. Here it is read once for a batch, and its gradient written
 //! once: a task is one product and one tile of output channels, over all images.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::buffers::{Buffer, in_parts};
+use super::buffers::{Buffer, in_parts, zeroed};
 use super::contract::{Contraction, RowOffsets, Run};
 use super::instruction_set::InstructionSet;
 use super::layout::Map;
@@ -91,27 +92,24 @@ impl Winograd {
             body.contract(&job, &mut out[..step - SKEW]);
         });
         let image = self.out.dense();
-        in_parts(
-            count,
-            [image, image],
-            |_| (),
-            |(), [image, _], out| {
-                let mut map = Buffer::stale(self.out.image());
-                for patch in 0..self.patches() {
-                    let (_, row, column) = self.place(patch);
-                    for tile in 0..tiles {
-                        let start = tile * step + (image * self.patches() + patch) * lane;
-                        let to = CornerMut {
-                            data: &mut map[self.out.start(tile, row) + column * lane..],
-                            row: self.out.row(),
-                            left: [self.out.h - row, self.out.w - column],
-                        };
-                        body.reduce_output(&products[start..], tiles * step, to);
-                    }
+        let write = |_: &(), [image, _]: [usize; 2], out: &mut [MaybeUninit<f32>]| {
+            let mut map = Buffer::stale(self.out.image());
+            for patch in 0..self.patches() {
+                let (_, row, column) = self.place(patch);
+                for tile in 0..tiles {
+                    let start = tile * step + (image * self.patches() + patch) * lane;
+                    let to = CornerMut {
+                        data: &mut map[self.out.start(tile, row) + column * lane..],
+                        row: self.out.row(),
+                        left: [self.out.h - row, self.out.w - column],
+                    };
+                    body.reduce_output(&products[start..], tiles * step, to);
                 }
-                self.out.unpack(body, &map, out);
-            },
-        )
+            }
+            self.out.unpack(body, &map, zeroed(out));
+        };
+        // SAFETY: zeros are written where nothing else is.
+        unsafe { in_parts(count, [image, image], |_| (), write) }
     }
 
     /// The gradient of the expanded weight by images `[n, c, h, w]` and the gradients of their outputs, which

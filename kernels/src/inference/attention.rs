@@ -6,9 +6,9 @@ use burn::tensor::{Tensor, TensorMetadata};
 use rayon::prelude::*;
 
 use super::reference;
-use crate::cpu::buffers::Buffer;
+use crate::cpu::buffers::{Buffer, unwritten};
 use crate::cpu::epilogue::Epilogue;
-use crate::cpu::gemm::{Gemm, Packed};
+use crate::cpu::gemm::{Gemm, RightMatrix};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
 use crate::registry;
@@ -78,8 +78,8 @@ fn attend(
     }
     body.transposed(&keys, each, &mut turned);
     let width = body.tile() / 2;
-    let keys = Packed::new(width, (&turned, tokens), [each, tokens]);
-    let values = Packed::new(width, (v, row), [tokens, each]);
+    let keys = RightMatrix::new(width, (&turned, tokens), [each, tokens]);
+    let values = RightMatrix::new(width, (v, row), [tokens, each]);
     let mut scores = Buffer::stale(QUERIES.min(tokens) * tokens);
     let scale = (each as f32).sqrt().recip();
     for (block, out) in out.chunks_mut(QUERIES * each).enumerate() {
@@ -91,9 +91,10 @@ fn attend(
             rows: count,
             epilogue: Epilogue::Sum,
         };
-        body.gemm(&products, (scores, tokens));
+        // SAFETY: products write floats, here and below.
+        body.gemm(&products, (unsafe { unwritten(scores) }, tokens));
         body.softmax(scale, tokens, scores);
         let mixed = Gemm { a: (scores, tokens), b: &values, rows: count, epilogue: Epilogue::Sum };
-        body.gemm(&mixed, (out, each));
+        body.gemm(&mixed, (unsafe { unwritten(out) }, each));
     }
 }

@@ -1,46 +1,48 @@
-//! Convolution by a window of one pixel.
+//! Convolution of all channels, with what follows.
+
+use std::mem::MaybeUninit;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use super::{reference, rows_of_a_task};
+use super::{FusedConvOptions, reference, rows_of_a_task};
 use crate::cpu::buffers::in_parts;
 use crate::cpu::epilogue::Epilogue;
-use crate::cpu::gemm::{Gemm, Packed};
+use crate::cpu::gemm::{Gemm, RightMatrix};
+use crate::cpu::im2col::Windows;
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
 use crate::registry;
 
-/// A convolution by a window of one pixel, times `scale` plus `shift` by channel, within bounds, plus a map: the
-/// expansion and the projection of mobile networks, with batch-norm by running averages, ReLU6 and residual.
+/// A convolution, times `scale` plus `shift` by channel, within bounds, plus a map: the first layer, the expansion
+/// and the projection of mobile networks, with batch-norm by running averages, ReLU6 and residual.
 ///
 /// # Shapes
 /// - `x`: `[n, c, h, w]`
-/// - `weight`: `[o, c, 1, 1]`
+/// - `weight`: `[o, c, k, k]`
 /// - `scale`, `shift`: `[o]`
-/// - `bounds`: least and largest value before something is added; infinite for none
-/// - `add`: `[n, o, h, w]`
-/// - returns `[n, o, h, w]`
+/// - `add`: as the result; the bounds are those of the value before it is added
+/// - returns `[n, o, (h + top + bottom - k) / stride + 1, (w + left + right - k) / stride + 1]`
 ///
 /// # Conventions
-/// The PyTorch equivalent is `(F.conv2d(x, weight) * scale + shift).clamp(*bounds) + add`.
+/// The PyTorch equivalent is `(F.conv2d(F.pad(x, ...), weight, stride=stride) * scale + shift).clamp(*bounds) + add`.
 ///
 /// # Panics
-/// When the shapes do not fit, or the bounds are none.
-pub fn pointwise_conv2d<B: Backend>(
+/// When the shapes do not fit, or the options are none.
+pub fn fused_conv2d<B: Backend>(
     x: Tensor<B, 4>,
     weight: Tensor<B, 4>,
     [scale, shift]: [Tensor<B, 1>; 2],
-    bounds: [f32; 2],
+    options: FusedConvOptions,
     add: Option<Tensor<B, 4>>,
 ) -> Tensor<B, 4> {
-    let ([n, channels, h, w], [outputs, ..]) = (x.dims(), weight.dims());
-    let wanted = [outputs, channels, 1, 1];
-    assert_eq!(weight.dims(), wanted, "a weight for each output and channel");
+    let ([n, channels, ..], [outputs, _, _, window]) = (x.dims(), weight.dims());
+    let wanted = [outputs, channels, window, window];
+    assert_eq!(weight.dims(), wanted, "a weight for each output, channel and pixel of a window");
     assert_eq!([&scale, &shift].map(|of| of.dims()), [[outputs]; 2], "a value for each output");
-    assert!(bounds[0] <= bounds[1], "bounds from the least to the largest, found {bounds:?}");
-    let shape = [n, outputs, h, w];
+    let [rows, columns] = options.checked(x.dims(), window);
+    let shape = [n, outputs, rows, columns];
     if let Some(add) = &add {
         assert_eq!(add.dims(), shape, "what is added has the shape of the result");
     }
@@ -49,37 +51,48 @@ pub fn pointwise_conv2d<B: Backend>(
     }
     let types = [x.dtype(), weight.dtype(), scale.dtype(), shift.dtype()];
     let types = types.into_iter().chain(add.as_ref().map(|add| add.dtype()));
-    match registry::f32_table::<HostTable<B>>("pointwise_conv2d", types) {
+    match registry::f32_table::<HostTable<B>>("fused_conv2d", types) {
         Some(table) if channels > 0 => {
             let of = [unwrap(x), unwrap(weight), unwrap(scale), unwrap(shift)];
-            wrap((table.pointwise)(of, bounds, add.map(unwrap)))
+            wrap((table.fused_conv2d)(of, options, add.map(unwrap)))
         }
-        _ => reference::pointwise_conv2d(x, weight, [scale, shift], bounds, add),
+        _ => reference::fused_conv2d(x, weight, [scale, shift], options, add),
     }
 }
 
 /// See [`HostTable`](crate::host::HostTable).
 pub(crate) fn on_host<B: HostBackend>(
     tensors: [FloatTensor<B>; 4],
-    bounds: [f32; 2],
+    options: FusedConvOptions,
     add: Option<FloatTensor<B>>,
 ) -> FloatTensor<B> {
-    let [n, channels, h, w]: [usize; 4] = tensors[0].shape().dims();
-    let (outputs, pixels, body) = (tensors[1].shape()[0], h * w, chosen());
+    let shape @ [n, channels, h, w]: [usize; 4] = tensors[0].shape().dims();
+    let [outputs, .., window]: [usize; 4] = tensors[1].shape().dims();
+    let out = options.out(shape, window).expect("checked by the caller");
+    let (steps, pixels, body) = (channels * window * window, out[0] * out[1], chosen());
     let values = tensors.each_ref().map(elements::<B>);
     let [x, weight, scale, shift] = values.each_ref().map(|of| &**of);
     let add = add.as_ref().map(elements::<B>);
-    let rows = rows_of_a_task(outputs, channels * pixels);
-    let pack = |image: usize| {
-        let x = &x[image * channels * pixels..];
-        Packed::new(body.tile() / 2, (x, pixels), [channels, pixels])
+    let rows = rows_of_a_task(outputs, steps * pixels);
+    let FusedConvOptions { stride, padding: [top, left, ..], bounds } = options;
+    let right = |image: usize| {
+        let x = &x[image * channels * h * w..][..channels * h * w];
+        let width = body.tile() / 2;
+        match [window, stride] {
+            [1, 1] => RightMatrix::new(width, (x, pixels), [channels, pixels]),
+            _ => {
+                let before = [top, left];
+                let windows = Windows { x, size: [h, w], window, stride, before, out };
+                RightMatrix::im2col(width, &windows)
+            }
+        }
     };
-    let y = in_parts(n, [outputs * pixels, rows * pixels], pack, |packed, [image, task], y| {
+    let write = |right: &RightMatrix<'_>, [image, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
         let (first, count) = (task * rows, y.len() / pixels);
         let place = (image * outputs + first) * pixels;
         let job = Gemm {
-            a: (&weight[first * channels..], channels),
-            b: packed,
+            a: (&weight[first * steps..], steps),
+            b: right,
             rows: count,
             epilogue: Epilogue::Rows {
                 scale: &scale[first..][..count],
@@ -89,7 +102,9 @@ pub(crate) fn on_host<B: HostBackend>(
             },
         };
         body.gemm(&job, (y, pixels));
-    });
+    };
+    // SAFETY: a part is whole rows, and a product writes all of them.
+    let y = unsafe { in_parts(n, [outputs * pixels, rows * pixels], right, write) };
     drop(values);
-    write_like::<B, 4>(&tensors[0], y, [n, outputs, h, w])
+    write_like::<B, 4>(&tensors[0], y, [n, outputs, out[0], out[1]])
 }

@@ -1,5 +1,7 @@
 //! A linear layer with what follows it.
 
+use std::mem::MaybeUninit;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
@@ -8,7 +10,7 @@ use super::{reference, rows_of_a_task};
 use crate::cpu::buffers::in_parts;
 pub use crate::cpu::epilogue::Activation;
 use crate::cpu::epilogue::Epilogue;
-use crate::cpu::gemm::{Gemm, Packed};
+use crate::cpu::gemm::{Gemm, RightMatrix};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
 use crate::registry;
@@ -83,9 +85,9 @@ pub(crate) fn on_host<B: HostBackend>(
             add: elements::<B>(add),
         },
     };
-    let pack = |_| Packed::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
+    let pack = |_| RightMatrix::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
     let rows = rows_of_a_task(n, inputs * outputs);
-    let y = in_parts(1, [n * outputs, rows * outputs], pack, |packed, [_, task], y| {
+    let write = |right: &RightMatrix<'_>, [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
         let place = task * rows * outputs;
         let epilogue = match &epilogue {
             LinearEpilogue::Activation(activation) => {
@@ -97,12 +99,14 @@ pub(crate) fn on_host<B: HostBackend>(
         };
         let job = Gemm {
             a: (&x[task * rows * inputs..], inputs),
-            b: packed,
+            b: right,
             rows: y.len() / outputs,
             epilogue,
         };
         body.gemm(&job, (y, outputs));
-    });
+    };
+    // SAFETY: a part is whole rows, and a product writes all of them.
+    let y = unsafe { in_parts(1, [n * outputs, rows * outputs], pack, write) };
     drop(values);
     write_like::<B, 2>(&tensors[0], y, [n, outputs])
 }

@@ -2,10 +2,13 @@
 
 pub(crate) mod attention;
 pub(crate) mod depthwise;
+pub(crate) mod fused_conv2d;
 pub(crate) mod fused_linear;
 pub(crate) mod layer_norm;
-pub(crate) mod pointwise;
+mod options;
 mod reference;
+
+pub use options::FusedConvOptions;
 
 /// Multiply-adds that are worth a task of their own.
 const TASK: usize = 1 << 20;

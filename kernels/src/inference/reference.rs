@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::module;
 use burn::tensor::ops::{ConvOptions, PadMode};
 
-use super::depthwise::DepthwiseOptions;
+use super::FusedConvOptions;
 use super::fused_linear::{Activation, LinearEpilogue};
 use crate::{conv2d, linear, product};
 
@@ -26,17 +26,58 @@ pub fn depthwise_conv2d<B: Backend>(
     x: Tensor<B, 4>,
     filters: Tensor<B, 4>,
     map: [Tensor<B, 1>; 2],
-    DepthwiseOptions { stride, padding: [top, left, bottom, right], bounds }: DepthwiseOptions,
+    options: FusedConvOptions,
 ) -> Tensor<B, 4> {
-    let channels = x.dims()[1];
-    let x = match [top, left] == [bottom, right] {
-        true => x,
-        false => x.pad((left, right, top, bottom), PadMode::Constant(0.0)),
+    let groups = x.dims()[1];
+    completed(convolved(x, filters, groups, options), map, options.bounds)
+}
+
+/// See [`fused_conv2d`](crate::fused_conv2d()).
+pub fn fused_conv2d<B: Backend>(
+    x: Tensor<B, 4>,
+    weight: Tensor<B, 4>,
+    map: [Tensor<B, 1>; 2],
+    options: FusedConvOptions,
+    add: Option<Tensor<B, 4>>,
+) -> Tensor<B, 4> {
+    let y = match weight.dims()[3] {
+        1 => conv2d(x, weight, None, options.stride, 0),
+        _ => convolved(x, weight, 1, options),
     };
-    let around = if [top, left] == [bottom, right] { [top, left] } else { [0, 0] };
-    let options = ConvOptions::new([stride, stride], around, [1, 1], channels);
-    let [scale, shift] = map.map(|of| of.reshape([1, channels, 1, 1]));
-    (module::conv2d(x, filters, None, options) * scale + shift).clamp(bounds[0], bounds[1])
+    let y = completed(y, map, options.bounds);
+    match add {
+        Some(add) => y + add,
+        None => y,
+    }
+}
+
+/// Burn's own convolution, after zeros where there are not as many on opposite sides.
+fn convolved<B: Backend>(
+    x: Tensor<B, 4>,
+    weight: Tensor<B, 4>,
+    groups: usize,
+    FusedConvOptions { stride, padding: [top, left, bottom, right], .. }: FusedConvOptions,
+) -> Tensor<B, 4> {
+    let (x, around) = match [top, left] == [bottom, right] {
+        true => (x, [top, left]),
+        false => (x.pad((left, right, top, bottom), PadMode::Constant(0.0)), [0, 0]),
+    };
+    let options = ConvOptions::new([stride, stride], around, [1, 1], groups);
+    module::conv2d(x, weight, None, options)
+}
+
+/// `y` times `scale` plus `shift` by channel, within bounds.
+fn completed<B: Backend>(
+    y: Tensor<B, 4>,
+    map: [Tensor<B, 1>; 2],
+    bounds: [f32; 2],
+) -> Tensor<B, 4> {
+    let [scale, shift] = map.map(|of| of.reshape([1, -1, 1, 1]));
+    let y = y * scale + shift;
+    match bounds {
+        [f32::NEG_INFINITY, f32::INFINITY] => y,
+        [least, most] => y.clamp(least, most),
+    }
 }
 
 /// See [`fused_linear`](crate::fused_linear()).
@@ -69,24 +110,4 @@ pub fn layer_norm<B: Backend>(
     let centred = x.clone() - x.mean_dim(1);
     let variance = (centred.clone() * centred.clone()).mean_dim(1);
     centred / (variance + epsilon).sqrt() * gamma + beta
-}
-
-/// See [`pointwise_conv2d`](crate::pointwise_conv2d()).
-pub fn pointwise_conv2d<B: Backend>(
-    x: Tensor<B, 4>,
-    weight: Tensor<B, 4>,
-    map: [Tensor<B, 1>; 2],
-    bounds: [f32; 2],
-    add: Option<Tensor<B, 4>>,
-) -> Tensor<B, 4> {
-    let [scale, shift] = map.map(|of| of.reshape([1, -1, 1, 1]));
-    let y = conv2d(x, weight, None, 1, 0) * scale + shift;
-    let y = match bounds {
-        [f32::NEG_INFINITY, f32::INFINITY] => y,
-        [least, most] => y.clamp(least, most),
-    };
-    match add {
-        Some(add) => y + add,
-        None => y,
-    }
 }

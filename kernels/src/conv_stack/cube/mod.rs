@@ -2,9 +2,9 @@
 //! block the convolution's output and the block's own are all that is written.
 //!
 //! A block takes four launches forward: convolution, partial moments, what it normalises with, and
-//! normalisation with ReLU and pool; three where the map is small, with its moments in one part. Back it takes six: partial sums, the gradients by channel, the
-//! map's gradient, the input's, and the weight's in parts and their sum. Their tangents take
-//! as many.
+//! normalisation with ReLU and pool; three where the map is small, with its moments in one part. Back it
+//! takes six: partial sums, the gradients by channel, the map's gradient, the input's, and the weight's in
+//! parts and their sum. Their tangents take as many.
 
 #[allow(clippy::too_many_arguments)]
 mod vectors;

@@ -1,13 +1,15 @@
 //! The convolution over slices of host memory.
 
+use std::mem::MaybeUninit;
+
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 
-use super::DepthwiseOptions;
 use crate::cpu::buffers::{Buffer, in_parts};
 use crate::cpu::depthwise::{Depthwise, padded_floats};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::host::{HostBackend, elements, write_like};
+use crate::inference::FusedConvOptions;
 
 /// Multiply-adds that are worth a task of their own.
 const PARALLEL: usize = 1 << 18;
@@ -15,7 +17,7 @@ const PARALLEL: usize = 1 << 18;
 /// See [`HostTable`](crate::host::HostTable).
 pub fn on_host<B: HostBackend>(
     tensors: [FloatTensor<B>; 4],
-    options: DepthwiseOptions,
+    options: FusedConvOptions,
 ) -> FloatTensor<B> {
     let shape @ [n, c, ..]: [usize; 4] = tensors[0].shape().dims();
     let window = tensors[1].shape()[3];
@@ -32,7 +34,7 @@ fn depthwise(
     [x, filters, scale, shift]: [&[f32]; 4],
     [n, channels, h, w]: [usize; 4],
     out: [usize; 2],
-    DepthwiseOptions { stride, padding: [top, left, ..], bounds }: DepthwiseOptions,
+    FusedConvOptions { stride, padding: [top, left, ..], bounds }: FusedConvOptions,
 ) -> Vec<f32> {
     let (taps, pixels) = (filters.len() / channels, out[0] * out[1]);
     let job = |place: usize| {
@@ -51,17 +53,14 @@ fn depthwise(
     let count = n * channels;
     let tasks = (count * pixels * taps / PARALLEL).clamp(1, rayon::current_num_threads());
     let planes = count.div_ceil(tasks);
-    in_parts(
-        1,
-        [count * pixels, planes * pixels],
-        |_| (),
-        |_, [_, task], y| {
-            let mut padded = Buffer::zeros(padded_floats(&job(task * planes)));
-            for (place, y) in y.chunks_exact_mut(pixels).enumerate() {
-                body.depthwise(&job(task * planes + place), &mut padded, y);
-            }
-        },
-    )
+    let write = |_: &(), [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
+        let mut padded = Buffer::zeros(padded_floats(&job(task * planes)));
+        for (place, y) in y.chunks_exact_mut(pixels).enumerate() {
+            body.depthwise(&job(task * planes + place), &mut padded, y);
+        }
+    };
+    // SAFETY: a part is whole planes, all of whose pixels are written.
+    unsafe { in_parts(1, [count * pixels, planes * pixels], |_| (), write) }
 }
 
 #[cfg(test)]
@@ -79,7 +78,7 @@ mod tests {
             for (stride, padding) in
                 [(1, [window / 2; 4]), (2, [0, 1, 2, 1]), (2, [2, 2, 1, 1]), (1, [2, 0, 1, 2])]
             {
-                let options = DepthwiseOptions { stride, padding, bounds: [-40.0, 60.0] };
+                let options = FusedConvOptions { stride, padding, bounds: [-40.0, 60.0] };
                 let ([h, w], channels) = (size, 3);
                 let Some(out) = options.out([2, channels, h, w], window) else { continue };
                 let x = integers(2 * channels * h * w, 1);

@@ -5,20 +5,9 @@ pub(crate) mod cpu;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::reference;
+use super::{FusedConvOptions, reference};
 use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
-
-/// How the window goes over a map, and what is made of its sums.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DepthwiseOptions {
-    /// Distance of windows, 1 or 2.
-    pub stride: usize,
-    /// Zeros above, to the left, below and to the right; fewer than the window's side.
-    pub padding: [usize; 4],
-    /// Least and largest value of the result: 0 and 6 of a ReLU6.
-    pub bounds: [f32; 2],
-}
 
 /// A convolution of each channel by itself, times `scale` plus `shift` by channel, within bounds: the layer of
 /// mobile networks with batch-norm by running averages and ReLU6.
@@ -40,19 +29,12 @@ pub fn depthwise_conv2d<B: Backend>(
     x: Tensor<B, 4>,
     filters: Tensor<B, 4>,
     [scale, shift]: [Tensor<B, 1>; 2],
-    options: DepthwiseOptions,
+    options: FusedConvOptions,
 ) -> Tensor<B, 4> {
     let ([_, channels, ..], window) = (x.dims(), filters.dims()[3]);
     assert_eq!(filters.dims(), [channels, 1, window, window], "a filter for each channel");
     assert_eq!([&scale, &shift].map(|of| of.dims()), [[channels]; 2], "a value for each channel");
-    let DepthwiseOptions { stride, padding, bounds: [least, most] } = options;
-    assert!(matches!(stride, 1 | 2), "a stride of 1 or 2, found {stride}");
-    assert!(x.dims()[2] * x.dims()[3] > 0, "a map has pixels, found {:?}", x.dims());
-    assert!(padding.iter().all(|side| *side < window), "fewer zeros than {window}: {padding:?}");
-    assert!(least <= most, "bounds from the least to the largest, found {least} and {most}");
-    let ([n, ..], Some([rows, columns])) = (x.dims(), options.out(x.dims(), window)) else {
-        panic!("a map of {:?} is smaller than a window of {window}", x.dims());
-    };
+    let (n, [rows, columns]) = (x.dims()[0], options.checked(x.dims(), window));
     if n * channels == 0 {
         let shape = [n, channels, rows, columns];
         return Tensor::zeros(shape, (&x.device(), x.dtype()));
@@ -65,14 +47,5 @@ pub fn depthwise_conv2d<B: Backend>(
             wrap((table.depthwise)(of, options))
         }
         None => reference::depthwise_conv2d(x, filters, [scale, shift], options),
-    }
-}
-
-impl DepthwiseOptions {
-    /// Height and width of the result, unless the map is smaller than a window.
-    fn out(&self, [_, _, h, w]: [usize; 4], window: usize) -> Option<[usize; 2]> {
-        let [top, left, bottom, right] = self.padding;
-        let steps = |side: usize| Some(side.checked_sub(window)? / self.stride + 1);
-        Some([steps(h + top + bottom)?, steps(w + left + right)?])
     }
 }

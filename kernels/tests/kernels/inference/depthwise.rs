@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{DepthwiseOptions, depthwise_conv2d, with_reference};
+use fewshot_kernels::{FusedConvOptions, depthwise_conv2d, with_reference};
 
 use crate::judge::{assert_close, read};
 use crate::numbers::Numbers;
@@ -16,7 +16,7 @@ fn drawn<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, 
     Tensor::from_data(Numbers(seed).data(shape, |x| x), &Default::default())
 }
 
-fn mapped<B: Backend>(shape: [usize; 4], window: usize, options: DepthwiseOptions) -> Tensor<B, 4> {
+fn mapped<B: Backend>(shape: [usize; 4], window: usize, options: FusedConvOptions) -> Tensor<B, 4> {
     let channels = shape[1];
     let map = [drawn::<B, 1>(3, [channels]), drawn(4, [channels])];
     depthwise_conv2d(drawn(1, shape), drawn(2, [channels, 1, window, window]), map, options)
@@ -29,7 +29,7 @@ pub fn depthwise_maps_are_those_of_plain_operations<B: Backend>() {
             [(1, [side; 4]), (2, [side; 4]), (2, [0, 0, side, side]), (1, [0; 4])]
         {
             for shape in [[1, 1, 7, 7], [2, 5, 9, 33], [2, 32, 28, 14]] {
-                let options = DepthwiseOptions { stride, padding, bounds: BOUNDS };
+                let options = FusedConvOptions { stride, padding, bounds: BOUNDS };
                 let wanted = with_reference(|| read(mapped::<Flex>(shape, window, options)));
                 let what = format!("{shape:?} {window} {options:?}");
                 let found = read(mapped::<B>(shape, window, options));
@@ -41,13 +41,13 @@ pub fn depthwise_maps_are_those_of_plain_operations<B: Backend>() {
 }
 
 pub fn depthwise_maps_of_no_image_and_no_channel_are_empty<B: Backend>() {
-    let options = DepthwiseOptions { stride: 2, padding: [1; 4], bounds: BOUNDS };
+    let options = FusedConvOptions { stride: 2, padding: [1; 4], bounds: BOUNDS };
     assert_eq!(mapped::<B>([0, 3, 8, 8], 3, options).dims(), [0, 3, 4, 4]);
     assert_eq!(mapped::<B>([2, 0, 8, 8], 3, options).dims(), [2, 0, 4, 4]);
 }
 
 pub fn depthwise_gradients_flow_under_autodiff<B: Backend>() {
-    let options = DepthwiseOptions { stride: 1, padding: [1; 4], bounds: [-1e9, 1e9] };
+    let options = FusedConvOptions { stride: 1, padding: [1; 4], bounds: [-1e9, 1e9] };
     let x = drawn::<Autodiff<B>, 4>(1, [1, 2, 4, 4]).require_grad();
     let ones = || Tensor::ones([2, 1, 3, 3], &Default::default());
     let map = [[2.0f32, 3.0], [0.0, 0.0]].map(|of| Tensor::from_data(of, &Default::default()));
@@ -60,13 +60,13 @@ pub fn depthwise_gradients_flow_under_autodiff<B: Backend>() {
 }
 
 pub fn depthwise_shapes_that_do_not_fit_are_refused<B: Backend>() {
-    let usual = DepthwiseOptions { stride: 1, padding: [1; 4], bounds: BOUNDS };
+    let usual = FusedConvOptions { stride: 1, padding: [1; 4], bounds: BOUNDS };
     let wrong = [
         (usual, [1, 2, 0, 4], "pixels"),
-        (DepthwiseOptions { stride: 3, ..usual }, [1, 2, 4, 4], "stride"),
-        (DepthwiseOptions { padding: [3, 0, 0, 0], ..usual }, [1, 2, 4, 4], "fewer zeros"),
-        (DepthwiseOptions { padding: [0; 4], ..usual }, [1, 2, 2, 4], "smaller than a window"),
-        (DepthwiseOptions { bounds: [1.0, 0.0], ..usual }, [1, 2, 4, 4], "bounds"),
+        (FusedConvOptions { stride: 3, ..usual }, [1, 2, 4, 4], "stride"),
+        (FusedConvOptions { padding: [3, 0, 0, 0], ..usual }, [1, 2, 4, 4], "fewer zeros"),
+        (FusedConvOptions { padding: [0; 4], ..usual }, [1, 2, 2, 4], "smaller than a window"),
+        (FusedConvOptions { bounds: [1.0, 0.0], ..usual }, [1, 2, 4, 4], "bounds"),
     ];
     for (options, shape, said) in wrong {
         let call = || {

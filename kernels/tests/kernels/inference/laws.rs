@@ -6,8 +6,8 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{
-    Activation, LinearEpilogue, attention, fused_linear, layer_norm, pointwise_conv2d,
-    with_reference,
+    Activation, FusedConvOptions, LinearEpilogue, attention, fused_conv2d, fused_linear,
+    layer_norm, with_reference,
 };
 
 pub use super::depthwise::*;
@@ -47,9 +47,20 @@ fn layers<B: Backend>(rows: usize, inputs: usize, outputs: usize) -> Vec<(String
     let map = || [drawn::<B, 1>(9, [outputs]), drawn(10, [outputs])];
     let maps = || drawn::<B, 4>(11, [2, inputs, rows, 3]);
     let weight = || drawn::<B, 4>(12, [outputs, inputs, 1, 1]);
-    add("pointwise", read(pointwise_conv2d(maps(), weight(), map(), RELU6, None)));
+    let pointwise = FusedConvOptions::pointwise;
+    add("pointwise", read(fused_conv2d(maps(), weight(), map(), pointwise(RELU6), None)));
     let residual = Some(drawn(13, [2, outputs, rows, 3]));
-    add("pointwise sum", read(pointwise_conv2d(maps(), weight(), map(), EVERYTHING, residual)));
+    let options = pointwise(EVERYTHING);
+    add("pointwise sum", read(fused_conv2d(maps(), weight(), map(), options, residual)));
+    for (window, stride, padding) in
+        [(3, 2, [0, 0, 1, 1]), (3, 1, [1; 4]), (1, 2, [0; 4]), (5, 2, [2, 1, 2, 3])]
+    {
+        let maps = drawn::<B, 4>(11, [2, inputs, rows + 4, 9]);
+        let weight = drawn(12, [outputs, inputs, window, window]);
+        let options = FusedConvOptions { stride, padding, bounds: RELU6 };
+        let name = format!("window {window} stride {stride}");
+        add(&name, read(fused_conv2d(maps, weight, map(), options, None)));
+    }
     all
 }
 
@@ -76,7 +87,8 @@ pub fn nothing_is_embedded_as_nothing<B: Backend>() {
     assert_eq!(attention(Tensor::<B, 3>::zeros([2, 0, 6], &device), 1).dims(), [2, 0, 2]);
     let maps = |shape: [usize; 4]| Tensor::<B, 4>::zeros(shape, &device);
     let map = [vector(2), vector(2)];
-    let found = pointwise_conv2d(maps([0, 3, 4, 4]), maps([2, 3, 1, 1]), map, RELU6, None);
+    let options = FusedConvOptions::pointwise(RELU6);
+    let found = fused_conv2d(maps([0, 3, 4, 4]), maps([2, 3, 1, 1]), map, options, None);
     assert_eq!(found.dims(), [0, 2, 4, 4]);
 }
 
@@ -86,9 +98,9 @@ pub fn shapes_that_do_not_fit_are_refused<B: Backend>() {
     let vector = |length: usize| Tensor::<B, 1>::zeros([length], &device);
     let maps = |shape: [usize; 4]| Tensor::<B, 4>::zeros(shape, &device);
     let plain = || LinearEpilogue::Activation(Activation::Identity);
-    let pointwise = |weight: [usize; 4], outputs: usize, bounds: [f32; 2]| {
+    let convolved = |weight: [usize; 4], outputs: usize, options: FusedConvOptions| {
         let map = [vector(outputs), vector(outputs)];
-        pointwise_conv2d(maps([1, 3, 4, 4]), maps(weight), map, bounds, None);
+        fused_conv2d(maps([1, 3, 4, 4]), maps(weight), map, options, None);
     };
     let refused = |said: &str, call: &dyn Fn()| {
         let error = catch_unwind(AssertUnwindSafe(call)).expect_err(said);
@@ -111,10 +123,22 @@ pub fn shapes_that_do_not_fit_are_refused<B: Backend>() {
     refused("heads", &|| {
         attention(Tensor::<B, 3>::zeros([1, 2, 8], &device), 2);
     });
-    refused("for each output and channel", &|| pointwise([2, 4, 1, 1], 2, RELU6));
-    refused("for each output and channel", &|| pointwise([2, 3, 3, 1], 2, RELU6));
-    refused("a value for each output", &|| pointwise([2, 3, 1, 1], 3, RELU6));
-    refused("bounds", &|| pointwise([2, 3, 1, 1], 2, [1.0, 0.0]));
+    let usual = FusedConvOptions::pointwise(RELU6);
+    refused("for each output, channel", &|| convolved([2, 4, 1, 1], 2, usual));
+    refused("for each output, channel", &|| convolved([2, 3, 3, 1], 2, usual));
+    refused("a value for each output", &|| convolved([2, 3, 1, 1], 3, usual));
+    refused("smaller than a window of 5", &|| convolved([2, 3, 5, 5], 2, usual));
+    refused("fewer zeros than 1", &|| {
+        convolved([2, 3, 1, 1], 2, FusedConvOptions { padding: [0, 1, 0, 0], ..usual });
+    });
+    refused("a stride of 1 or 2", &|| {
+        convolved([2, 3, 1, 1], 2, FusedConvOptions { stride: 0, ..usual });
+    });
+    refused("bounds", &|| convolved([2, 3, 1, 1], 2, FusedConvOptions::pointwise([1.0, 0.0])));
+    refused("the shape of the result", &|| {
+        let (map, add) = ([vector(2), vector(2)], Some(maps([1, 2, 4, 3])));
+        fused_conv2d(maps([1, 3, 4, 4]), maps([2, 3, 1, 1]), map, usual, add);
+    });
 }
 
 pub fn gradients_flow_under_autodiff<B: Backend>() {
@@ -155,8 +179,8 @@ pub fn pointwise_gradients_flow_under_autodiff<B: Backend>() {
         .map(|of| Tensor::<Autodiff<B>, 1>::from_data(of, &device).require_grad());
     let add = Tensor::<Autodiff<B>, 4>::zeros([1, 2, 2, 2], &device).require_grad();
     let map = [scale.clone(), shift.clone()];
-    let bounds = [-50.0, 50.0];
-    let y = pointwise_conv2d(x.clone(), weight.clone(), map, bounds, Some(add.clone()));
+    let options = FusedConvOptions::pointwise([-50.0, 50.0]);
+    let y = fused_conv2d(x.clone(), weight.clone(), map, options, Some(add.clone()));
     let from = y.sum().backward();
     let close = |name: &str, found: Option<Vec<f32>>, wanted: &[f32]| {
         assert_close(name, &found.expect("tracked"), wanted, 1e-4);
