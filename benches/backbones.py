@@ -16,11 +16,11 @@ torch.set_num_threads(2)
 NAMES = {"efficientnet-lite0": "efficientnet_lite0", "dinov2-s": "vit_small_patch14_dinov2"}
 
 
-def milliseconds(work, rounds=7):
+def milliseconds(work, rounds=7, seconds=1):
     work()
     work()
-    times = []
-    for _ in range(rounds):
+    times, begin = [], time.perf_counter()
+    while len(times) < rounds or time.perf_counter() < begin + seconds:
         start = time.perf_counter()
         work()
         times.append(1e3 * (time.perf_counter() - start))

@@ -1,7 +1,7 @@
 //! Milliseconds a picture: EfficientNet-Lite0 and DINOv2 ViT-S/14 embed 224x224, ResNet-12 learns from 84x84.
 //! `benches/backbones.py` does the same by timm and a ResNet-12 in PyTorch. Names as arguments leave out the others.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
@@ -18,26 +18,28 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Scale {
     batches: &'static [usize],
     rounds: usize,
+    least: Duration,
 }
 
 impl Scale {
     /// The whole, or, where cargo only tests that benches run, something small.
     fn asked() -> Self {
         match std::env::args().any(|argument| argument == "--bench") {
-            true => Self { batches: &[1, 32], rounds: 7 },
-            false => Self { batches: &[1], rounds: 1 },
+            true => Self { batches: &[1, 32], rounds: 7, least: Duration::from_secs(1) },
+            false => Self { batches: &[1], rounds: 1, least: Duration::ZERO },
         }
     }
 
-    /// Milliseconds of each round.
+    /// Milliseconds of each round: more of them, if they are short, so that they fill a second.
     fn milliseconds(&self, mut work: impl FnMut()) -> Vec<f64> {
         work();
-        let mut round = |_| {
+        let (begin, mut times) = (Instant::now(), Vec::new());
+        while times.len() < self.rounds || begin.elapsed() < self.least {
             let start = Instant::now();
             work();
-            1e3 * start.elapsed().as_secs_f64()
-        };
-        (0..self.rounds).map(&mut round).collect()
+            times.push(1e3 * start.elapsed().as_secs_f64());
+        }
+        times
     }
 
     fn print(&self, name: &str, batch: usize, work: impl FnMut()) {
