@@ -62,23 +62,23 @@ pub unsafe fn in_parts<P: Sync>(
 ///
 /// # Safety
 /// All of them were.
-pub unsafe fn written(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+pub unsafe fn assume_init(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     // SAFETY: the same memory, whose floats were written, as the caller promises.
     unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), floats.len()) }
 }
 
 /// Zeros in place of what may not have been written.
-pub fn zeroed(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+pub fn zero_filled(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     floats.fill(MaybeUninit::new(0.0));
     // SAFETY: all are written above.
-    unsafe { written(floats) }
+    unsafe { assume_init(floats) }
 }
 
 /// Memory for floats, for a function that may take some that was never written.
 ///
 /// # Safety
 /// Nothing but floats is written.
-pub unsafe fn unwritten(floats: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+pub unsafe fn as_uninit(floats: &mut [f32]) -> &mut [MaybeUninit<f32>] {
     // SAFETY: the same memory, where only floats are written, as the caller promises.
     unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), floats.len()) }
 }

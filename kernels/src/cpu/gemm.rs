@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
-use super::buffers::{Buffer, CowBuffer, written};
+use super::buffers::{Buffer, CowBuffer, assume_init};
 use super::epilogue::Epilogue;
 use super::im2col::Windows;
 use super::simd::{Simd, with_rows};
@@ -186,7 +186,7 @@ fn panel_of<S: Simd, const V: usize>(
         for row in from..to {
             let out = &mut out[(row - from) * out_row..][..panel.width];
             // SAFETY: the group's rows are written above.
-            epilogue.row(simd, row, [panel.first, columns], unsafe { written(out) });
+            epilogue.row(simd, row, [panel.first, columns], unsafe { assume_init(out) });
         }
     }
 }
@@ -245,7 +245,7 @@ unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::buffers::unwritten;
+    use crate::cpu::buffers::as_uninit;
     use crate::cpu::epilogue::Activation;
     use crate::cpu::instruction_set::bodies;
     use crate::cpu::integers;
@@ -296,7 +296,7 @@ mod tests {
                             let job = Gemm { a: (&a, a_row), b: &b, rows, epilogue };
                             let mut out = vec![0.5; rows * out_row];
                             // SAFETY: only floats are written.
-                            body.gemm(&job, (unsafe { unwritten(&mut out) }, out_row));
+                            body.gemm(&job, (unsafe { as_uninit(&mut out) }, out_row));
                             for (row, out) in out.chunks_exact(out_row).enumerate() {
                                 for (column, found) in out[..columns].iter().enumerate() {
                                     assert_eq!(
@@ -323,7 +323,7 @@ mod tests {
                 let job = Gemm { a: (&all[..a], 3), b: &b, rows: 2, epilogue: Epilogue::Sum };
                 let mut room = [0.0; 9];
                 // SAFETY: only floats are written.
-                body.gemm(&job, (unsafe { unwritten(&mut room[..out]) }, 3));
+                body.gemm(&job, (unsafe { as_uninit(&mut room[..out]) }, 3));
             };
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(multiply)).is_ok()
         };

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::buffers::{Buffer, in_parts, zeroed};
+use super::buffers::{Buffer, in_parts, zero_filled};
 use super::contract::{Contraction, RowOffsets, Run};
 use super::instruction_set::InstructionSet;
 use super::layout::Map;
@@ -106,7 +106,7 @@ impl Winograd {
                     body.reduce_output(&products[start..], tiles * step, to);
                 }
             }
-            self.out.unpack(body, &map, zeroed(out));
+            self.out.unpack(body, &map, zero_filled(out));
         };
         // SAFETY: zeros are written where nothing else is.
         unsafe { in_parts(count, [image, image], |_| (), write) }

@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, TensorMetadata};
 use rayon::prelude::*;
 
 use super::reference;
-use crate::cpu::buffers::{Buffer, unwritten};
+use crate::cpu::buffers::{Buffer, as_uninit};
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::gemm::{Gemm, RightMatrix};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
@@ -92,9 +92,9 @@ fn attend(
             epilogue: Epilogue::Sum,
         };
         // SAFETY: products write floats, here and below.
-        body.gemm(&products, (unsafe { unwritten(scores) }, tokens));
+        body.gemm(&products, (unsafe { as_uninit(scores) }, tokens));
         body.softmax(scale, tokens, scores);
         let mixed = Gemm { a: (scores, tokens), b: &values, rows: count, epilogue: Epilogue::Sum };
-        body.gemm(&mixed, (unsafe { unwritten(out) }, each));
+        body.gemm(&mixed, (unsafe { as_uninit(out) }, each));
     }
 }

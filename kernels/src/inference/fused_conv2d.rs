@@ -15,14 +15,14 @@ use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
 use crate::registry;
 
-/// A convolution, times `scale` plus `shift` by channel, within bounds, plus a map: the first layer, the expansion
-/// and the projection of mobile networks, with batch-norm by running averages, ReLU6 and residual.
+/// A convolution, times `scale` plus `shift` by channel, within bounds, plus `add`: the first layer, the expansion and
+/// the projection of mobile networks, with batch-norm by running averages, ReLU6 and residual.
 ///
 /// # Shapes
 /// - `x`: `[n, c, h, w]`
 /// - `weight`: `[o, c, k, k]`
 /// - `scale`, `shift`: `[o]`
-/// - `add`: as the result; the bounds are those of the value before it is added
+/// - `add`: of the shape of the result, added after the bounds
 /// - returns `[n, o, (h + top + bottom - k) / stride + 1, (w + left + right - k) / stride + 1]`
 ///
 /// # Conventions

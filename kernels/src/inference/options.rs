@@ -3,7 +3,7 @@
 /// How the window goes over a map, and what is made of its sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FusedConvOptions {
-    /// Distance of windows, 1 or 2.
+    /// Distance between windows, 1 or 2.
     pub stride: usize,
     /// Zeros above, to the left, below and to the right; fewer than the window's side.
     pub padding: [usize; 4],
