@@ -2,10 +2,10 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, OnceLock};
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor};
 use fewshot_kernels::{GatherCall, gather_images};
 
-use super::{Episode, Examples, ImageRef, Part, Protocol};
+use super::{Episode, Examples, ImageRef, Part, Protocol, uploaded};
 use crate::data::{ClassDataset, DeviceCache, ImageShape, QuarterTurn, Scaling};
 
 /// The labelled examples of `t` tasks.
@@ -193,7 +193,7 @@ impl<B: Backend> EpisodeBatch<B> {
         let [support, queries] = self.labels();
         let labels = Tensor::cat(vec![support, queries], 1);
         let shape = [self.tasks(), self.ways()];
-        let classes = Tensor::from_data(TensorData::new(classes, shape), &labels.device());
+        let classes: Tensor<B, 2, Int> = uploaded(classes, shape, &labels.device());
         Some(classes.gather(1, labels))
     }
 
@@ -228,7 +228,7 @@ impl<B: Backend> EpisodeBatch<B> {
         check_sizes(episodes, protocol);
         let Protocol { ways, shots, queries } = protocol;
         let (tasks, examples) = (episodes.len(), ways * protocol.examples());
-        let chosen = TensorData::new(choices(dataset, episodes), [tasks, examples]);
+        let chosen = choices(dataset, episodes);
         let kept = |examples| {
             labels.get_or_make([tasks, ways, examples], device, || {
                 self::labels::<B>(tasks, ways, examples, device)
@@ -239,7 +239,7 @@ impl<B: Backend> EpisodeBatch<B> {
         let shape = [channels, height, width];
         let drawn = DeferredGather {
             bank: dataset.block().expect("images are in one block").bank::<B>(device),
-            chosen: Tensor::from_data(chosen, (device, DType::I32)),
+            chosen: uploaded(chosen, [tasks, examples], (device, DType::I32)),
             call: GatherCall { tasks: 0..tasks, examples: 0..examples, shape, gains, shifts },
             protocol,
             support_labels: kept(shots),
@@ -339,11 +339,10 @@ pub(crate) fn images<B: Backend>(
 /// Bytes as floats; they travel as bytes where the device can hold bytes.
 fn upload<B: Backend>(pixels: Vec<u8>, dims: [usize; 4], device: &B::Device) -> Tensor<B, 4> {
     if B::supports_dtype(device, DType::U8) {
-        let bytes = TensorData::new(pixels, dims);
-        return Tensor::<B, 4, Int>::from_data(bytes, (device, DType::U8)).float();
+        return uploaded::<B, 4, Int>(pixels, dims, (device, DType::U8)).float();
     }
     let floats: Vec<f32> = pixels.into_iter().map(f32::from).collect();
-    Tensor::from_data(TensorData::new(floats, dims), device)
+    uploaded(floats, dims, device)
 }
 
 /// `(x / 255 - mean) / std`, by channel.
@@ -372,5 +371,5 @@ pub(crate) fn labels<B: Backend>(
 ) -> Tensor<B, 2, Int> {
     let one = (0..ways).flat_map(|label| std::iter::repeat_n(label as i32, per_class));
     let all: Vec<i32> = one.cycle().take(tasks * ways * per_class).collect();
-    Tensor::from_data(TensorData::new(all, [tasks, ways * per_class]), device)
+    uploaded(all, [tasks, ways * per_class], device)
 }

@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::{Episode, EpisodeError, Part, Protocol, QueryCounts, draw};
+use super::{Episode, EpisodeError, Part, Protocol, QueryCounts, draw, uploaded};
 use crate::data::Features;
 use crate::random::{Purpose, Stream};
 
@@ -167,5 +167,5 @@ fn labels<B: Backend>(episodes: &[Episode], part: Part, device: &B::Device) -> T
     let labels = episodes.iter().flat_map(|episode| episode.labels(part));
     let labels: Vec<_> = labels.map(|label| label as i32).collect();
     let shape = [episodes.len(), labels.len() / episodes.len().max(1)];
-    Tensor::from_data(TensorData::new(labels, shape), device)
+    uploaded(labels, shape, device)
 }

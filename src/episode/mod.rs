@@ -14,6 +14,7 @@ mod query_counts;
 mod regression;
 mod sampler;
 mod source;
+mod upload;
 
 pub use batch::{EpisodeBatch, EpisodeTensors, Support};
 pub(crate) use batch::{images, labels, one_hot};
@@ -30,3 +31,4 @@ pub use query_counts::QueryCounts;
 pub use regression::{RegressionBatch, RegressionSampler};
 pub use sampler::EpisodeSampler;
 pub use source::TaskSource;
+pub(crate) use upload::uploaded;

@@ -1,10 +1,10 @@
 use std::ops::Range;
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
 use serde_json::{Value, json};
 
-use super::{EpisodeError, Examples, Regression, RegressionBatch, TaskSource};
+use super::{EpisodeError, Examples, Regression, RegressionBatch, TaskSource, uploaded};
 use crate::random::{Purpose, Stream};
 
 /// Draws tasks of pattern completion: binary patterns to remember, and degraded copies of them to
@@ -76,8 +76,7 @@ impl TaskSource for PatternSampler {
         let drawn: Vec<_> = indices.map(|index| self.draw(index)).collect();
         let tensor = |values: usize, examples| {
             let all: Vec<f32> = drawn.iter().flat_map(|task| &task[values]).copied().collect();
-            let data = TensorData::new(all, [drawn.len(), examples, self.length]);
-            Tensor::<B, 3>::from_data(data, device)
+            uploaded::<B, 3, _>(all, [drawn.len(), examples, self.length], device)
         };
         let patterns = tensor(0, self.patterns);
         let queries = tensor(1, self.queries);

@@ -1,11 +1,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
 use serde_json::{Value, json};
 
-use super::{EpisodeError, Examples, Regression, TaskSource};
+use super::{EpisodeError, Examples, Regression, TaskSource, uploaded};
 use crate::data::Functions;
 
 /// Regression tasks as tensors, with a task axis in front.
@@ -86,11 +86,10 @@ impl TaskSource for RegressionSampler {
                     .copied()
                     .collect()
             };
-            let inputs = TensorData::new(of(&inputs, width), [count, examples, width, 1, 1]);
-            let targets = TensorData::new(of(&targets, length), [count, examples, length]);
+            let targets = of(&targets, length);
             Examples {
-                inputs: Tensor::from_data(inputs, device),
-                targets: Tensor::from_data(targets, device),
+                inputs: uploaded(of(&inputs, width), [count, examples, width, 1, 1], device),
+                targets: uploaded(targets, [count, examples, length], device),
             }
         };
         RegressionBatch { support: part(0, self.shots), queries: part(self.shots, self.queries) }
