@@ -1,7 +1,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use serde_json::{Value, json};
 
