@@ -31,11 +31,11 @@ impl<B: AutodiffBackend> Episode<B> {
             Tensor::from_data(TensorData::new(labels, [1, count]), device)
         };
         let (support, of_queries) = (normal(ways * shots), normal(queries));
-        let both = [&support, &of_queries].map(|part| part.clone().detach()).to_vec();
+        let both = vec![support.clone(), of_queries.clone()];
         Self {
             support,
             queries: of_queries,
-            embeddings: Tensor::cat(both, 1).require_grad(),
+            embeddings: Tensor::cat(both, 1).detach().require_grad(),
             support_labels: labels(ways * shots),
             query_labels: labels(queries),
             ways,
