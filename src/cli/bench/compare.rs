@@ -31,7 +31,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result {
     let keys = devices.each_ref().map(|info| info.key.to_string());
     let (scale, json, machine) = (args.measure.scale(), args.json, Machine::here());
     tell(json, format_args!("{machine}; ms (quartiles), in turns"))?;
-    tell(json, format_args!("{:<76}{:>24}{:>24}{:>9}", "", keys[0], keys[1], "ratio"))?;
+    tell(json, format_args!("{:<80}{:>24}{:>24}{:>9}", "", keys[0], keys[1], "ratio"))?;
     let mut rows = Vec::new();
     for operation in args.measure.operations() {
         let mut cases = [Vec::new(), Vec::new()];
@@ -42,12 +42,12 @@ pub(crate) fn compare(args: &CompareArgs) -> Result {
         assert_eq!(first.len(), second.len(), "an operation has one list of sizes");
         for (mut one, mut other) in first.into_iter().zip(second) {
             let Case { operation, shape, variant, pass, .. } = &one;
-            let work = format!("{operation:<16}{shape:<31}{variant:<13}{pass}");
+            let work = format!("{operation:<20}{shape:<31}{variant:<13}{pass}");
             let spreads = scale.effort().turns([&mut one.work, &mut other.work]);
             let [first, second] = spreads.each_ref().map(Spread::text);
             // How many times as long the first takes.
             let ratio = spreads[0].median() / spreads[1].median();
-            tell(json, format_args!("{work:<76}{first:>24}{second:>24}{ratio:>9.2}"))?;
+            tell(json, format_args!("{work:<80}{first:>24}{second:>24}{ratio:>9.2}"))?;
             let ms = spreads.each_ref().map(Spread::json);
             rows.push(json!({ "work": work, "ms": ms, "ratio": rounded(ratio, 4) }));
         }

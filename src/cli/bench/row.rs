@@ -100,7 +100,7 @@ impl Row {
 
 /// Words stand on the left of their columns, figures on the right.
 fn columns(cells: &[String]) -> String {
-    let widths = [16, 31, 13, 17, 21, 21, 9, 15, 13];
+    let widths = [20, 31, 13, 17, 21, 21, 9, 15, 13];
     let cells = (0..).zip(cells.iter().zip(widths)).map(|(column, (cell, width))| match column {
         0..4 => format!("{cell:<width$}"),
         _ => format!("{cell:>width$}"),
