@@ -56,10 +56,14 @@ def train(arguments, options, steps, folder, environment):
     command += ["--validate-every", "1000000", "--checkpoint-every", "1000000", "--eval-episodes", "1"]
     with tempfile.TemporaryDirectory(dir=folder) as out:
         begin = time.perf_counter()
-        done = subprocess.run([*command, "--out", f"{out}/run"], env=environment, capture_output=True, text=True)
+        try:
+            done = subprocess.run([*command, "--out", f"{out}/run"], env=environment, capture_output=True, text=True)
+        except OSError as error:
+            sys.exit(f"{arguments.fewshot} cannot be run: {error}")
         seconds = time.perf_counter() - begin
     if done.returncode:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1]}")
+        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        sys.exit(f"{' '.join(command)}: {said[-1]}")
     return seconds, json.loads(done.stdout)
 
 

@@ -333,11 +333,11 @@ pub(crate) fn images<B: Backend>(
         dataset.write_image(shown.class, shown.example, shown.turn, out);
     }
     let dims = [shown.len(), shape.channels, shape.height, shape.width];
-    scale(upload(pixels, dims, device), dataset.scaling())
+    scale(as_floats(pixels, dims, device), dataset.scaling())
 }
 
 /// Bytes as floats; they travel as bytes where the device can hold bytes.
-fn upload<B: Backend>(pixels: Vec<u8>, dims: [usize; 4], device: &B::Device) -> Tensor<B, 4> {
+fn as_floats<B: Backend>(pixels: Vec<u8>, dims: [usize; 4], device: &B::Device) -> Tensor<B, 4> {
     if B::supports_dtype(device, DType::U8) {
         return uploaded::<B, 4, Int>(pixels, dims, (device, DType::U8)).float();
     }

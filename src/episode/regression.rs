@@ -85,10 +85,9 @@ impl TaskSource for RegressionSampler {
                     .copied()
                     .collect()
             };
-            let targets = of(&targets, length);
             Examples {
                 inputs: uploaded(of(&inputs, width), [count, examples, width, 1, 1], device),
-                targets: uploaded(targets, [count, examples, length], device),
+                targets: uploaded(of(&targets, length), [count, examples, length], device),
             }
         };
         RegressionBatch { support: part(0, self.shots), queries: part(self.shots, self.queries) }

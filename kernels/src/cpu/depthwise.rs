@@ -25,8 +25,8 @@ pub struct Depthwise<'a> {
     pub bounds: [f32; 2],
 }
 
-/// Writes the plane of `job.out` pixels, all of them. Of `padded`, [`padded_floats`] are used: zeros at first, then left as they are
-/// between planes of the same job but for their pixels.
+/// Writes the plane of `job.out` pixels, all of them. Of `padded`, [`padded_floats`] are used: zeros at first, then left
+/// as they are between planes of the same job but for their pixels.
 #[inline(always)]
 pub fn depthwise<S: Simd>(
     simd: S,
