@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::buffers::{Buffer, CowBuffer, assume_init};
 use super::epilogue::Epilogue;
 use super::im2col::Windows;
-use super::simd::{Simd, with_rows};
+use super::simd::{Simd, WIDEST, with_rows};
 
 /// The right matrix of a product, as the product reads it: panels of few adjacent columns, step by step.
 pub struct RightMatrix<'a> {
@@ -81,7 +81,7 @@ impl<'a> RightMatrix<'a> {
     }
 
     fn panels(&self) -> usize {
-        self.columns.div_ceil(self.width).div_ceil(VECTORS)
+        self.columns.div_ceil(self.width).div_ceil(most_vectors(self.width))
     }
 
     /// First column of a panel, and of the next one; they are of nearly equal width.
@@ -116,6 +116,18 @@ pub struct Gemm<'a> {
 /// Most vectors of a row at once.
 const VECTORS: usize = 3;
 
+/// Most vectors of so many floats in a panel. Where registers are few, more rows of narrower panels read less of a
+/// panel for each product, and its steps fit the L1 cache for longer.
+fn most_vectors(width: usize) -> usize {
+    if width < WIDEST { 2 } else { VECTORS }
+}
+
+/// Steps of a panel of vectors of so many floats that all rows take before the next ones. Narrow panels of so many
+/// fit the L1 cache; of wide ones every group of rows uses a step often enough to read it from the L2 cache.
+fn steps_at_once(width: usize) -> usize {
+    if width < WIDEST { 384 } else { usize::MAX }
+}
+
 /// Most steps of a matrix that is read as it lies, for each is on a page of memory of its own.
 const MOST_STEPS: usize = 256;
 
@@ -138,23 +150,43 @@ pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, (out, out_row): (&mut [MaybeUninit
     for panel in 0..b.panels() {
         let [first, end] = b.bounds(panel);
         let (values, row) = b.panel([first, end]);
-        let part = Panel { values, row, steps, a, a_row, first, width: end.min(columns) - first };
-        let (rows, out) = ((rows, columns, epilogue), (&mut *out, out_row));
-        match (end - first) / S::WIDTH {
-            1 => panel_of::<S, 1>(simd, &part, rows, out),
-            2 => panel_of::<S, 2>(simd, &part, rows, out),
-            3 => panel_of::<S, 3>(simd, &part, rows, out),
-            more => unreachable!("a panel has 1 to {VECTORS} vectors, not {more}"),
+        let width = end.min(columns) - first;
+        let blocks = steps.div_ceil(steps_at_once(S::WIDTH));
+        for block in 0..blocks {
+            let [from, to] = [block, block + 1].map(|block| block * steps / blocks);
+            let part = Panel {
+                values: &values[from * row..],
+                row,
+                steps: to - from,
+                continues: block > 0,
+                ends: to == steps,
+                a: &a[from..],
+                a_row,
+                first,
+                width,
+            };
+            let (rows, out) = ((rows, columns, epilogue), (&mut *out, out_row));
+            match (end - first) / S::WIDTH {
+                1 => panel_of::<S, 1>(simd, &part, rows, out),
+                2 => panel_of::<S, 2>(simd, &part, rows, out),
+                3 => panel_of::<S, 3>(simd, &part, rows, out),
+                more => unreachable!("a panel has 1 to {VECTORS} vectors, not {more}"),
+            }
         }
     }
 }
 
-/// Adjacent columns of `b`, whole vectors of them for every step.
+/// Adjacent columns of `b`, whole vectors of them for some adjacent steps.
 struct Panel<'a> {
     values: &'a [f32],
     /// Floats from one step to the next.
     row: usize,
     steps: usize,
+    /// Whether sums of earlier steps are to be continued.
+    continues: bool,
+    /// Whether no steps follow.
+    ends: bool,
+    /// From the first of the steps on.
     a: &'a [f32],
     a_row: usize,
     /// Its first column, and the number of them.
@@ -183,6 +215,9 @@ fn panel_of<S: Simd, const V: usize>(
                 group_of::<S, N, V>(simd, panel, (a, from), (epilogue, columns), (&mut *out, out_row))
             });
         }
+        if !panel.ends {
+            continue;
+        }
         for row in from..to {
             let out = &mut out[(row - from) * out_row..][..panel.width];
             // SAFETY: the group's rows are written above.
@@ -204,7 +239,17 @@ unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
     (epilogue, columns): (Epilogue<'_>, usize),
     (out, out_row): (&mut [MaybeUninit<f32>], usize),
 ) {
+    let count = |v: usize| (panel.width - v * S::WIDTH).min(S::WIDTH);
     let mut sums = [[simd.splat(0.0); V]; N];
+    if panel.continues {
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let from = &out[row * out_row..][..panel.width];
+            for (v, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: so many columns are left of the row, and earlier steps have written them.
+                *sum = unsafe { simd.read_up_to(from.as_ptr().add(v * S::WIDTH).cast(), count(v)) };
+            }
+        }
+    }
     let bases: [*const f32; N] =
         std::array::from_fn(|row| a.as_ptr().wrapping_add(row * panel.a_row));
     let mut b = panel.values.as_ptr();
@@ -226,10 +271,14 @@ unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
     }
     for (row, sums) in sums.into_iter().enumerate() {
         let to = &mut out[row * out_row..][..panel.width];
-        let map = epilogue.row_map(simd, first_row + row, [panel.first, columns], panel.width);
+        let place = [panel.first, columns];
+        let map = if panel.ends {
+            epilogue.row_map(simd, first_row + row, place, panel.width)
+        } else {
+            None
+        };
         for (v, sum) in sums.into_iter().enumerate() {
-            let at = v * S::WIDTH;
-            let count = (panel.width - at).min(S::WIDTH);
+            let (at, count) = (v * S::WIDTH, count(v));
             // SAFETY: so many columns are left of the row.
             unsafe {
                 let value = match &map {
@@ -256,7 +305,7 @@ mod tests {
         for body in bodies() {
             let vector = body.tile() / 2;
             for columns in [1, vector - 1, vector, 2 * vector + 1, 3 * vector, 4 * vector + 3] {
-                for (rows, steps) in [(1, 1), (2, 7), (9, 3), (13, 2), (29, 5)] {
+                for (rows, steps) in [(1, 1), (2, 7), (9, 3), (13, 2), (29, 5), (7, 800)] {
                     let [a_row, b_row, out_row] = [steps + 2, columns + 3, columns + 1];
                     let (a, b) = (integers(rows * a_row, 1), integers(steps * b_row, 2));
                     let (by_row, by_column) = (integers(rows, 3), integers(columns, 4));
