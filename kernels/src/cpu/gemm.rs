@@ -215,13 +215,12 @@ fn panel_of<S: Simd, const V: usize>(
                 group_of::<S, N, V>(simd, panel, (a, from), (epilogue, columns), (&mut *out, out_row))
             });
         }
-        if !panel.ends {
-            continue;
-        }
-        for row in from..to {
-            let out = &mut out[(row - from) * out_row..][..panel.width];
-            // SAFETY: the group's rows are written above.
-            epilogue.row(simd, row, [panel.first, columns], unsafe { assume_init(out) });
+        if panel.ends {
+            for row in from..to {
+                let out = &mut out[(row - from) * out_row..][..panel.width];
+                // SAFETY: the group's rows are written above.
+                epilogue.row(simd, row, [panel.first, columns], unsafe { assume_init(out) });
+            }
         }
     }
 }
