@@ -209,7 +209,7 @@ fn panel_of<S: Simd, const V: usize>(
         let (from, to) = (bound(group), bound(group + 1));
         let a = &panel.a[from * panel.a_row..];
         let out = &mut out[from * out_row + panel.first..];
-        // SAFETY: `gemm` has checked that `a` and `out` have these rows.
+        // SAFETY: `gemm` has checked that `a` and `out` have these rows, and takes the steps of a panel in order.
         unsafe {
             with_rows!(to - from, most, [1 2 3 4 5 6 7 8 9 10 11 12 13 14], |N| {
                 group_of::<S, N, V>(simd, panel, (a, from), (epilogue, columns), (&mut *out, out_row))
@@ -229,7 +229,7 @@ fn panel_of<S: Simd, const V: usize>(
 /// in registers.
 ///
 /// # Safety
-/// `a` and `out` have these rows.
+/// `a` and `out` have these rows, and where the panel continues sums, those of `out` are written.
 #[inline(always)]
 unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
     simd: S,
