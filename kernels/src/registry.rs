@@ -149,8 +149,11 @@ type Registry = HashMap<TypeId, &'static (dyn Any + Send + Sync)>;
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built_in()));
 
-/// Opens all fused paths to a [`HostBackend`] of your own, bare and under autodiff. Registering twice
-/// changes nothing.
+/// Opens all fused paths to a [`HostBackend`] of your own, bare, under autodiff and under two levels of it
+/// of which the outer one keeps everything; to other stacks by [`register`]. Registering twice changes
+/// nothing.
+///
+/// Of Burn's backends on a host, those with elements of f32 and indices of i64 are registered from the start.
 pub fn register_host<B: HostBackend>() {
     insert_stacks::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
 }
@@ -244,7 +247,7 @@ fn insert_accelerator<B: FusedAxpy + FusedGather + Runs<TaskLossCall>>(registry:
     add(registry, CallTable::<B, TaskLossCall>::new);
 }
 
-/// A leaf backend bare, and under one and two levels of autodiff, each with either strategy.
+/// A leaf backend bare, and under one and two levels of autodiff, the inner one with either strategy.
 fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
@@ -254,11 +257,9 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
     insert::<Balanced<B>>(registry);
     insert::<Autodiff<Autodiff<B>>>(registry);
     insert::<Autodiff<Balanced<B>>>(registry);
-    insert::<Balanced<Autodiff<B>>>(registry);
-    insert::<Balanced<Balanced<B>>>(registry);
 }
 
-/// Likewise of an accelerator, with the same strategy at both levels.
+/// Likewise of an accelerator, whose two levels keep everything.
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 fn insert_device_stacks<B>(registry: &mut Registry)
 where
@@ -291,15 +292,13 @@ fn built_in() -> Registry {
     let mut registry = Registry::new();
     #[cfg(feature = "flex")]
     insert_stacks::<burn::backend::Flex>(&mut registry);
-    #[cfg(feature = "ndarray")]
+    // Unit tests are about one host, and registering the others would take the compiler minutes more.
+    #[cfg(all(feature = "ndarray", not(test)))]
     insert_stacks::<burn::backend::NdArray<f32, i64>>(&mut registry);
-    #[cfg(feature = "ndarray")]
-    insert_stacks::<burn::backend::NdArray<f32, i32>>(&mut registry);
-    #[cfg(feature = "candle")]
+    #[cfg(all(feature = "candle", not(test)))]
     #[allow(deprecated)]
     insert_stacks::<burn::backend::Candle<f32, i64>>(&mut registry);
-    // The feature `fusion` decides what these are. Unit tests are about the host, and registering
-    // these would take the compiler minutes more.
+    // The feature `fusion` decides what these are.
     #[cfg(all(feature = "wgpu", not(test)))]
     insert_device_stacks::<burn::backend::Wgpu<f32, i32, u32>>(&mut registry);
     #[cfg(all(feature = "cuda", not(test)))]

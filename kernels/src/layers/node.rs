@@ -10,19 +10,20 @@ use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-/// A backward pass.
-struct Node<F>(F);
+/// A backward pass. Its closure is boxed: the compiler would otherwise have a copy of Burn's recording
+/// for each operation.
+struct Node<B: Backend, const N: usize>(Box<BackwardFn<B, N>>);
 
-impl<F> fmt::Debug for Node<F> {
+type BackwardFn<B, const N: usize> =
+    dyn FnOnce(FloatTensor<B>, [bool; N]) -> [Option<FloatTensor<B>>; N] + Send;
+
+impl<B: Backend, const N: usize> fmt::Debug for Node<B, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Node")
     }
 }
 
-impl<B: Backend, const N: usize, F> Backward<B, N> for Node<F>
-where
-    F: FnOnce(FloatTensor<B>, [bool; N]) -> [Option<FloatTensor<B>>; N] + Send + 'static,
-{
+impl<B: Backend, const N: usize> Backward<B, N> for Node<B, N> {
     type State = ();
 
     fn backward(self, ops: Ops<(), N>, grads: &mut Gradients, _: &mut Checkpointer) {
@@ -44,7 +45,7 @@ pub fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
     backward: impl FnOnce(FloatTensor<B>, [bool; N]) -> [Option<FloatTensor<B>>; N] + Send + 'static,
 ) -> FloatTensor<Autodiff<B, C>> {
     let nodes = parents.map(|parent| parent.node.clone());
-    Backward::<B, N>::prepare::<C>(Node(backward), nodes).compute_bound().stateless(output)
+    Node(Box::new(backward)).prepare::<C>(nodes).compute_bound().stateless(output)
 }
 
 /// [`record`] of one parent, whose value `forward` may overwrite; that gives the output and the backward pass.
@@ -57,6 +58,6 @@ where
 {
     let node = parent.node;
     let (output, backward) = forward(parent.primitive);
-    let backward = Node(move |g, _: [bool; 1]| [Some(backward(g))]);
-    Backward::<B, 1>::prepare::<C>(backward, [node]).compute_bound().stateless(output)
+    let backward = Node::<B, 1>(Box::new(move |g, _| [Some(backward(g))]));
+    backward.prepare::<C>([node]).compute_bound().stateless(output)
 }
