@@ -153,7 +153,7 @@ static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built
 /// of which the outer one keeps everything; to other stacks by [`register`]. Registering twice changes
 /// nothing.
 ///
-/// Of Burn's backends on a host, those with elements of f32 and indices of i64 are registered from the start.
+/// `Flex`, `NdArray<f32, i64>` and `Candle<f32, i64>` are registered from the start.
 pub fn register_host<B: HostBackend>() {
     insert_stacks::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
 }
@@ -259,7 +259,7 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
     insert::<Autodiff<Balanced<B>>>(registry);
 }
 
-/// Likewise of an accelerator, whose two levels keep everything.
+/// Likewise of an accelerator; where there are two levels, both keep everything.
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 fn insert_device_stacks<B>(registry: &mut Registry)
 where
