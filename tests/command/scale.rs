@@ -6,6 +6,21 @@ use std::process::Command;
 
 use super::{code, fewshot, json, small, stderr, untimed};
 
+/// Two steps on a device, where a processor may do its work, and little else.
+#[cfg(feature = "wgpu")]
+const ON_WGPU: [&str; 10] = [
+    "--backend",
+    "wgpu",
+    "--shots",
+    "1",
+    "--steps",
+    "2",
+    "--validation-episodes",
+    "1",
+    "--eval-episodes",
+    "1",
+];
+
 /// Losses of the steps.
 fn losses(run: &Path) -> Vec<f64> {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
@@ -106,8 +121,8 @@ fn at_once(told: &str) -> usize {
 fn an_accelerator_takes_as_many_tasks_as_fit_unless_it_is_told_how_many() {
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str, more: &[&str]| {
-        let options = ["--backend", "wgpu", "--shots", "1", "--steps", "2", "--meta-batch", "6"];
-        small(&folder.path().join(name), &[&options[..], more].concat())
+        let options = ["--meta-batch", "6"];
+        small(&folder.path().join(name), &[&ON_WGPU[..], &options, more].concat())
     };
     let budget = ["--memory-budget", "30MB"];
     json(&run("whole", &[]));
@@ -332,7 +347,7 @@ mod processes {
     #[test]
     fn processes_on_accelerators_take_as_many_tasks_as_fit_each_of_them() {
         let folder = tempfile::tempdir().unwrap();
-        let options = ["--backend", "wgpu", "--shots", "1", "--steps", "2", "--meta-batch", "12"];
+        let options = [&ON_WGPU[..], &["--meta-batch", "12"]].concat();
         let [whole, cut] = ["whole", "cut"].map(|name| folder.path().join(name));
         json(&mpirun(2, &whole, &options));
         let budgets = [["--memory-budget", "8GiB"], ["--memory-budget", "30MB"]];

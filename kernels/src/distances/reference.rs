@@ -1,9 +1,10 @@
-//! Scores and their gradients in plain Burn operations.
+//! Scores and their gradients in plain Burn operations, with products in full f32 on accelerators too.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::Metric;
+use crate::linear::product;
 
 /// Least square of a length that a cosine divides by: that of `F.normalize`.
 pub const LEAST_SQUARE: f64 = 1e-24;
@@ -18,10 +19,10 @@ pub fn scores<B: Backend>(
         Metric::SquaredEuclidean => {
             let of_queries = squares(queries.clone());
             let of_prototypes = squares(prototypes.clone()).swap_dims(1, 2);
-            let products = queries.matmul(prototypes.swap_dims(1, 2));
+            let products = product(queries, prototypes.swap_dims(1, 2));
             products * 2.0 - of_queries - of_prototypes
         }
-        Metric::Cosine => unit(queries).matmul(unit(prototypes).swap_dims(1, 2)),
+        Metric::Cosine => product(unit(queries), unit(prototypes).swap_dims(1, 2)),
     }
 }
 
@@ -36,15 +37,15 @@ pub fn scores_gradients<B: Backend>(
     match metric {
         Metric::SquaredEuclidean => {
             let pull = |g: Tensor<B, 3>, x: Tensor<B, 3>, other: Tensor<B, 3>| {
-                (g.clone().matmul(other) - g.sum_dim(2) * x) * 2.0
+                (product(g.clone(), other) - g.sum_dim(2) * x) * 2.0
             };
             let by_queries = pull(along, queries.clone(), prototypes.clone());
             [by_queries, pull(across, prototypes, queries)]
         }
         Metric::Cosine => {
             let units = [queries.clone(), prototypes.clone()].map(unit);
-            let [by_query, by_prototype] =
-                [along.matmul(units[1].clone()), across.matmul(units[0].clone())];
+            let by_query = product(along, units[1].clone());
+            let by_prototype = product(across, units[0].clone());
             let [of_query, of_prototype] = units;
             [
                 through_unit(by_query, queries, of_query),

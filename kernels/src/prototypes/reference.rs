@@ -3,6 +3,8 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
+use crate::linear::product;
+
 /// The mean of the rows of each class, `[t, n, d]` to `[t, ways, d]`.
 pub fn prototypes<B: Backend>(
     embeddings: Tensor<B, 3>,
@@ -16,5 +18,5 @@ pub fn prototypes<B: Backend>(
     let labels = labels.reshape([tasks, 1, examples]).expand(shape);
     let membership = classes.equal(labels).float().cast(embeddings.dtype());
     let counts = membership.clone().sum_dim(2);
-    membership.matmul(embeddings) / counts
+    product(membership, embeddings) / counts
 }

@@ -98,13 +98,19 @@ pub fn normalisations_equal_the_reference<B: AutodiffBackend>() {
         [[3, 1, 5, 7], [2, 31, 3, 3], [4, 33, 6, 4], [1, 3, 9, 11], [9, 5, 1, 1], [2, 2, 70, 70]];
     for x in shapes {
         for running in [false, true] {
-            let mut case = norm(Layout::Contiguous, x, running);
-            assert_equal_to_judge::<B>(&case);
-            case.operands.remove(1);
-            assert_equal_to_judge::<B>(&case);
-            case.operands.pop();
-            assert_equal_to_judge::<B>(&case);
+            with_and_without_parameters::<B>(norm(Layout::Contiguous, x, running));
         }
+    }
+}
+
+/// Of a normalisation: also without gains and without both, where maps are small, for a device compiles each way.
+fn with_and_without_parameters<B: AutodiffBackend>(mut case: Case) {
+    assert_equal_to_judge::<B>(&case);
+    if [3, 4].contains(&case.operands[0].shape[0]) {
+        case.operands.remove(1);
+        assert_equal_to_judge::<B>(&case);
+        case.operands.pop();
+        assert_equal_to_judge::<B>(&case);
     }
 }
 
@@ -117,12 +123,7 @@ pub fn rectified_normalisations_equal_the_reference<B: AutodiffBackend>() {
     let shapes = [[3, 1, 5, 7], [2, 31, 3, 3], [4, 33, 6, 4], [1, 3, 9, 11], [2, 2, 70, 69]];
     for x in shapes {
         for (running, pool) in [(false, false), (false, true), (true, false), (true, true)] {
-            let mut case = norm_relu(Layout::Contiguous, x, running, pool);
-            assert_equal_to_judge::<B>(&case);
-            case.operands.remove(1);
-            assert_equal_to_judge::<B>(&case);
-            case.operands.pop();
-            assert_equal_to_judge::<B>(&case);
+            with_and_without_parameters::<B>(norm_relu(Layout::Contiguous, x, running, pool));
         }
     }
     for (x, pool) in [([9, 5, 1, 1], false), ([9, 5, 2, 2], true), ([7, 2, 1, 6], false)] {

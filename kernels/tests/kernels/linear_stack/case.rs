@@ -41,8 +41,14 @@ impl Case {
             &[2, 130, 3],
         ];
         let sizes = [(1, 1), (2, 5), (3, 16), (1, 17), (4, 33)];
-        let case = |widths: &&[usize]| sizes.map(|(t, n)| Self::new(t, n, widths));
-        let mut all: Vec<_> = odd.iter().flat_map(case).collect();
+        // Each of the widths with two of the sizes, for a device compiles every network.
+        let case = |(place, widths): (usize, &&[usize])| {
+            [place, place + 2].map(|size| {
+                let (lanes, examples) = sizes[size % sizes.len()];
+                Self::new(lanes, examples, widths)
+            })
+        };
+        let mut all: Vec<_> = odd.iter().enumerate().flat_map(case).collect();
         all.push(Self { bias: false, ..Self::new(3, 6, &[4, 17, 5]) });
         all.push(Self { strided: true, ..Self::new(3, 6, &[4, 17, 5]) });
         // Work for more than one thread.

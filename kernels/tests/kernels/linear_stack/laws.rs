@@ -108,14 +108,8 @@ pub fn what_is_not_finite_goes_wherever_it_does_in_the_reference<B: AutodiffBack
         // Of the second lane.
         let middle = values[place].len() / 2;
         values[place][middle] = odd;
-        let run = || -> Vec<Vec<f64>> {
-            let leaves = leaves::<B>(&values, DType::F32, &[true; 5]);
-            let y = case.run(&leaves);
-            let gradients = (y.clone() * 0.5).sum().backward();
-            let gradient = |leaf: &Tensor<B, 1>| read(leaf.grad(&gradients).expect("tracked"));
-            std::iter::once(read(y.inner())).chain(leaves.iter().map(gradient)).collect()
-        };
-        let (found, wanted) = (run(), with_reference(run));
+        let found = halved::<B>(&case, &values);
+        let wanted = with_reference(|| halved::<Judge>(&case, &values));
         for (found, wanted) in found.iter().zip(&wanted) {
             let (first, second) = found.split_at(found.len() / 2);
             assert!(first.iter().all(|value| value.is_finite()), "{odd} in {place} crosses lanes");
@@ -128,4 +122,13 @@ pub fn what_is_not_finite_goes_wherever_it_does_in_the_reference<B: AutodiffBack
             assert!(found[0].iter().any(|value| value.is_nan()), "NaN in operand {place}");
         }
     }
+}
+
+/// The outputs, and the gradients of half their sum by every operand.
+fn halved<B: AutodiffBackend>(case: &Case, values: &[Vec<f32>]) -> Vec<Vec<f64>> {
+    let leaves = leaves::<B>(values, DType::F32, &[true; 5]);
+    let y = case.run(&leaves);
+    let gradients = (y.clone() * 0.5).sum().backward();
+    let gradient = |leaf: &Tensor<B, 1>| read(leaf.grad(&gradients).expect("tracked"));
+    std::iter::once(read(y.inner())).chain(leaves.iter().map(gradient)).collect()
 }
