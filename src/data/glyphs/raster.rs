@@ -24,21 +24,28 @@ impl Canvas {
         }
     }
 
+    /// In plain numbers and loops: programs without optimisation, as tests are, spend their time here.
     fn draw_piece(&mut self, from: Point, to: Point) {
         let columns = self.reached(from.x, to.x);
         let along = to - from;
         let squared_length = along.dot(along);
+        // Of a dot, every share is 0.
+        let divisor = if squared_length > 0.0 { squared_length } else { f64::INFINITY };
         for row in self.reached(from.y, to.y) {
-            for column in columns.clone() {
-                let middle = Point::new(column as f64 + 0.5, row as f64 + 0.5);
-                let share = if squared_length > 0.0 {
-                    ((middle - from).dot(along) / squared_length).clamp(0.0, 1.0)
-                } else {
-                    0.0
-                };
-                let away = middle - (from + along * share);
-                let nearest = &mut self.squared[row * self.side + column];
-                *nearest = nearest.min(away.dot(away));
+            let y = row as f64 + 0.5;
+            let pixels = &mut self.squared[row * self.side..][columns.clone()];
+            let mut column = 0;
+            while column < pixels.len() {
+                let x = (columns.start + column) as f64 + 0.5;
+                let share = ((x - from.x) * along.x + (y - from.y) * along.y) / divisor;
+                let share = if share < 0.0 { 0.0 } else { share };
+                let share = if share > 1.0 { 1.0 } else { share };
+                let across = x - (from.x + along.x * share);
+                let down = y - (from.y + along.y * share);
+                let squared = across * across + down * down;
+                let nearest = pixels[column];
+                pixels[column] = if squared < nearest { squared } else { nearest };
+                column += 1;
             }
         }
     }
@@ -47,8 +54,8 @@ impl Canvas {
     fn reached(&self, from: f64, to: f64) -> std::ops::Range<usize> {
         let reach = self.pen + 1.0;
         let low = (from.min(to) - reach).max(0.0) as usize;
-        let high = (from.max(to) + reach + 1.0).max(0.0) as usize;
-        low..high.min(self.side)
+        let high = ((from.max(to) + reach + 1.0).max(0.0) as usize).min(self.side);
+        low.min(high)..high
     }
 
     /// Writes the ink, 255 under the line and less in the pixels that its edge crosses.
