@@ -78,8 +78,8 @@ fn pad<S: Simd>(simd: S, job: &Depthwise<'_>, layout: Layout, padded: &mut [f32]
                 let left = (count - at).min(S::WIDTH);
                 // SAFETY: so many floats are left of both rows.
                 unsafe {
-                    let vector = simd.read_first(from.as_ptr().add(at), left);
-                    simd.write_first(to.as_mut_ptr().add(at), left, vector);
+                    let vector = simd.read_up_to(from.as_ptr().add(at), left);
+                    simd.write_up_to(to.as_mut_ptr().add(at), left, vector);
                 }
             }
             continue;

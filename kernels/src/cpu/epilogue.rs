@@ -57,9 +57,9 @@ macro_rules! for_vectors {
             // SAFETY: so many floats are left of the row.
             unsafe {
                 let place = $row.as_mut_ptr().add($at);
-                let $value = $simd.read_first(place, $count);
+                let $value = $simd.read_up_to(place, $count);
                 let changed = $changed;
-                $simd.write_first(place, $count, changed);
+                $simd.write_up_to(place, $count, changed);
             }
         }
     };
@@ -116,7 +116,7 @@ impl Epilogue<'_> {
             Self::Columns { bias, activation } => {
                 let bias = &bias[first..][..width];
                 for_vectors!(simd, out, |at, count, sum| {
-                    let x = simd.add(sum, simd.read_first(bias[at..].as_ptr(), count));
+                    let x = simd.add(sum, simd.read_up_to(bias[at..].as_ptr(), count));
                     match activation {
                         Activation::Identity => x,
                         Activation::Gelu => gelu(simd, x),
@@ -129,10 +129,10 @@ impl Epilogue<'_> {
                 let scale = scale.map(|scale| &scale[first..][..width]);
                 let add = &add[row * columns + first..][..width];
                 for_vectors!(simd, out, |at, count, sum| {
-                    let x = simd.add(sum, simd.read_first(bias[at..].as_ptr(), count));
-                    let add = simd.read_first(add[at..].as_ptr(), count);
+                    let x = simd.add(sum, simd.read_up_to(bias[at..].as_ptr(), count));
+                    let add = simd.read_up_to(add[at..].as_ptr(), count);
                     match scale {
-                        Some(of) => simd.mul_add(x, simd.read_first(of[at..].as_ptr(), count), add),
+                        Some(of) => simd.mul_add(x, simd.read_up_to(of[at..].as_ptr(), count), add),
                         None => simd.add(x, add),
                     }
                 });

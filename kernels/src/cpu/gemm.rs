@@ -128,6 +128,12 @@ fn steps_at_once(width: usize) -> usize {
     if width < WIDEST { 384 } else { usize::MAX }
 }
 
+/// Rows that every panel takes before the next rows: of the steps that narrow panels take at once, so many fit the L2
+/// cache. Wide panels are so few that rows can come from further away.
+fn rows_at_once(width: usize) -> usize {
+    if width < WIDEST { 144 } else { usize::MAX }
+}
+
 /// Most steps of a matrix that is read as it lies, for each is on a page of memory of its own.
 const MOST_STEPS: usize = 256;
 
@@ -147,30 +153,33 @@ pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, (out, out_row): (&mut [MaybeUninit
     assert!(a.len() >= (rows - 1) * a_row + steps, "a step leaves `a`");
     assert!(out.len() >= (rows - 1) * out_row + columns, "a row for each of `a`");
     epilogue.check(rows, columns);
-    for panel in 0..b.panels() {
-        let [first, end] = b.bounds(panel);
-        let (values, row) = b.panel([first, end]);
-        let width = end.min(columns) - first;
-        let blocks = steps.div_ceil(steps_at_once(S::WIDTH));
+    let blocks = steps.div_ceil(steps_at_once(S::WIDTH));
+    let chunks = rows.div_ceil(rows_at_once(S::WIDTH));
+    for chunk in 0..chunks {
+        let rows = [chunk, chunk + 1].map(|chunk| chunk * rows / chunks);
         for block in 0..blocks {
             let [from, to] = [block, block + 1].map(|block| block * steps / blocks);
-            let part = Panel {
-                values: &values[from * row..],
-                row,
-                steps: to - from,
-                continues: block > 0,
-                ends: to == steps,
-                a: &a[from..],
-                a_row,
-                first,
-                width,
-            };
-            let (rows, out) = ((rows, columns, epilogue), (&mut *out, out_row));
-            match (end - first) / S::WIDTH {
-                1 => panel_of::<S, 1>(simd, &part, rows, out),
-                2 => panel_of::<S, 2>(simd, &part, rows, out),
-                3 => panel_of::<S, 3>(simd, &part, rows, out),
-                more => unreachable!("a panel has 1 to {VECTORS} vectors, not {more}"),
+            for panel in 0..b.panels() {
+                let [first, end] = b.bounds(panel);
+                let (values, row) = b.panel([first, end]);
+                let part = Panel {
+                    values: &values[from * row..],
+                    row,
+                    steps: to - from,
+                    continues: block > 0,
+                    ends: to == steps,
+                    a: &a[from..],
+                    a_row,
+                    first,
+                    width: end.min(columns) - first,
+                };
+                let (rows, out) = ((rows, columns, epilogue), (&mut *out, out_row));
+                match (end - first) / S::WIDTH {
+                    1 => panel_of::<S, 1>(simd, &part, rows, out),
+                    2 => panel_of::<S, 2>(simd, &part, rows, out),
+                    3 => panel_of::<S, 3>(simd, &part, rows, out),
+                    more => unreachable!("a panel has 1 to {VECTORS} vectors, not {more}"),
+                }
             }
         }
     }
@@ -198,13 +207,13 @@ struct Panel<'a> {
 fn panel_of<S: Simd, const V: usize>(
     simd: S,
     panel: &Panel<'_>,
-    (rows, columns, epilogue): (usize, usize, Epilogue<'_>),
+    ([begin, end], columns, epilogue): ([usize; 2], usize, Epilogue<'_>),
     (out, out_row): (&mut [MaybeUninit<f32>], usize),
 ) {
     let most = (2 * S::ROWS / V).min(14);
-    let groups = rows.div_ceil(most);
+    let groups = (end - begin).div_ceil(most);
     // Groups of nearly equal length: a short last group would wait on the latency of its sums.
-    let bound = |group: usize| group * rows / groups;
+    let bound = |group: usize| begin + group * (end - begin) / groups;
     for group in 0..groups {
         let (from, to) = (bound(group), bound(group + 1));
         let a = &panel.a[from * panel.a_row..];
@@ -304,7 +313,9 @@ mod tests {
         for body in bodies() {
             let vector = body.tile() / 2;
             for columns in [1, vector - 1, vector, 2 * vector + 1, 3 * vector, 4 * vector + 3] {
-                for (rows, steps) in [(1, 1), (2, 7), (9, 3), (13, 2), (29, 5), (7, 800)] {
+                for (rows, steps) in
+                    [(1, 1), (2, 7), (9, 3), (13, 2), (29, 5), (7, 800), (150, 3), (290, 400)]
+                {
                     let [a_row, b_row, out_row] = [steps + 2, columns + 3, columns + 1];
                     let (a, b) = (integers(rows * a_row, 1), integers(steps * b_row, 2));
                     let (by_row, by_column) = (integers(rows, 3), integers(columns, 4));

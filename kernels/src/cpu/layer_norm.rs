@@ -16,10 +16,10 @@ pub fn layer_norm<S: Simd>(simd: S, [gamma, beta]: [&[f32]; 2], epsilon: f32, ro
         // SAFETY: so many floats are left of the three rows, which are equally long.
         unsafe {
             let place = row.as_mut_ptr().add(at);
-            let x = simd.mul(simd.sub(simd.read_first(place, count), centre), scale);
-            let gain = simd.read_first(gamma.as_ptr().add(at), count);
-            let shift = simd.read_first(beta.as_ptr().add(at), count);
-            simd.write_first(place, count, simd.mul_add(x, gain, shift));
+            let x = simd.mul(simd.sub(simd.read_up_to(place, count), centre), scale);
+            let gain = simd.read_up_to(gamma.as_ptr().add(at), count);
+            let shift = simd.read_up_to(beta.as_ptr().add(at), count);
+            simd.write_up_to(place, count, simd.mul_add(x, gain, shift));
         }
     }
 }

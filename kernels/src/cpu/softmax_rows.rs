@@ -16,8 +16,8 @@ pub fn softmax<S: Simd>(simd: S, scale: f32, columns: usize, scores: &mut [f32])
             // SAFETY: so many floats are left of the row.
             unsafe {
                 let place = row.as_mut_ptr().add(at);
-                let value = exp(simd, simd.mul_add(simd.read_first(place, count), factor, shift));
-                simd.write_first(place, count, value);
+                let value = exp(simd, simd.mul_add(simd.read_up_to(place, count), factor, shift));
+                simd.write_up_to(place, count, value);
                 if count == S::WIDTH {
                     sums = simd.add(sums, value);
                 } else {

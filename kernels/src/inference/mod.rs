@@ -17,5 +17,5 @@ const TASK: usize = 1 << 20;
 /// unless these would be small.
 fn rows_of_a_task(rows: usize, each: usize) -> usize {
     let tasks = (rows * each / TASK).clamp(1, rayon::current_num_threads());
-    rows.div_ceil(tasks).next_multiple_of(8)
+    rows.div_ceil(tasks)
 }
