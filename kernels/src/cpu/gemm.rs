@@ -129,7 +129,7 @@ fn steps_at_once(width: usize) -> usize {
 }
 
 /// Rows that every panel takes before the next rows: of the steps that narrow panels take at once, so many fit the L2
-/// cache. Wide panels are so few that rows can come from further away.
+/// cache. Wide panels, which are fewer, take all rows: nothing else was measured.
 fn rows_at_once(width: usize) -> usize {
     if width < WIDEST { 144 } else { usize::MAX }
 }

@@ -8,7 +8,7 @@ use super::case::{Case, Operands, assert_same, leaves, read, weighted};
 use crate::judge::Judge;
 
 pub fn values_and_gradients_are_those_in_f64<B: AutodiffBackend>() {
-    for case in Case::all() {
+    for case in Case::all::<B>() {
         let tracked = vec![true; case.operands()];
         let wanted = case.first::<Judge>(DType::F64, &tracked);
         assert_same(&format!("{case:?}"), &case.first::<B>(DType::F32, &tracked), &wanted);
@@ -16,7 +16,7 @@ pub fn values_and_gradients_are_those_in_f64<B: AutodiffBackend>() {
 }
 
 pub fn second_gradients_are_those_in_f64<B: AutodiffBackend>() {
-    for case in Case::all() {
+    for case in Case::all::<B>() {
         let tracked = vec![true; case.operands()];
         let wanted = case.second::<Judge>(DType::F64, &tracked);
         assert_same(&format!("{case:?}"), &case.second::<B>(DType::F32, &tracked), &wanted);
