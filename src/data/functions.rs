@@ -86,8 +86,9 @@ impl Functions for Sinusoids {
     fn draw(&self, seed: u64, index: u64, examples: usize) -> (Vec<f32>, Vec<f32>) {
         let (wave, mut random) = self.begin(seed, index);
         let [low, high] = self.x;
-        let pair = |x: f64| (x as f32, wave.at(x) as f32);
-        (0..examples).map(|_| pair(random.between(low, high))).unzip()
+        let x: Vec<f64> = (0..examples).map(|_| random.between(low, high)).collect();
+        let targets = x.iter().map(|&x| wave.at(x) as f32).collect();
+        (x.into_iter().map(|x| x as f32).collect(), targets)
     }
 
     fn settings(&self) -> Value {

@@ -2,10 +2,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
+use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::{EpisodeError, Examples, Regression, TaskSource, uploaded};
 use crate::data::Functions;
+
+/// Tasks that are worth a thread of their own.
+const TASKS_OF_A_THREAD: usize = 64;
 
 /// Regression tasks as tensors, with a task axis in front.
 #[derive(Clone, Debug)]
@@ -68,8 +72,9 @@ impl TaskSource for RegressionSampler {
 
     fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> RegressionBatch<B> {
         let count = (indices.end - indices.start) as usize;
-        let drawn = indices.map(|index| self.functions.draw(self.seed, index, self.examples()));
-        let (inputs, targets): (Vec<_>, Vec<_>) = drawn.unzip();
+        let draw = |at| self.functions.draw(self.seed, indices.start + at as u64, self.examples());
+        let (inputs, targets): (Vec<_>, Vec<_>) =
+            (0..count).into_par_iter().with_min_len(TASKS_OF_A_THREAD).map(draw).unzip();
         let (width, length) = (self.functions.inputs(), self.functions.targets());
         for (inputs, targets) in inputs.iter().zip(&targets) {
             let found = [inputs.len(), targets.len()];
@@ -78,12 +83,9 @@ impl TaskSource for RegressionSampler {
         }
         // Divided here: on an accelerator a part of a tensor is a launch, which copies it.
         let part = |first, examples| {
-            let of = |drawn: &[Vec<f32>], width| -> Vec<f32> {
-                drawn
-                    .iter()
-                    .flat_map(|one| &one[first * width..][..examples * width])
-                    .copied()
-                    .collect()
+            let of = |drawn: &[Vec<f32>], width| {
+                let each = drawn.iter().map(|one| &one[first * width..][..examples * width]);
+                each.collect::<Vec<_>>().concat()
             };
             Examples {
                 inputs: uploaded(of(&inputs, width), [count, examples, width, 1, 1], device),
