@@ -4,11 +4,13 @@
 //! the number of threads.
 
 use std::borrow::Cow;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::CentredScaled;
+use crate::cpu::buffers::{in_parts, zero_filled};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::moments::Moments;
 use crate::cpu::planes::Line;
@@ -90,18 +92,37 @@ pub fn replace(
     plane: usize,
     change: impl Fn(usize, &mut [f32]) + Sync,
 ) -> Vec<f32> {
-    let (mut out, from) = match x {
-        Cow::Owned(x) => (x, None),
-        Cow::Borrowed(x) => (vec![0.0; x.len()], Some(x)),
-    };
-    let planes = out.par_chunks_exact_mut(plane).enumerate().with_min_len(task(plane));
-    planes.for_each(|(p, out)| {
-        if let Some(x) = from {
-            out.copy_from_slice(&x[p * plane..(p + 1) * plane]);
+    let mut out = match x {
+        Cow::Owned(x) => x,
+        Cow::Borrowed(x) => {
+            return planes(x.len() / plane, [plane; 2], |p, out| {
+                out.copy_from_slice(&x[p * plane..(p + 1) * plane]);
+                change(p, out);
+            });
         }
-        change(p, out);
-    });
+    };
+    let each = out.par_chunks_exact_mut(plane).enumerate().with_min_len(task(plane));
+    each.for_each(|(p, out)| change(p, out));
     out
+}
+
+/// So many new planes of `plane` floats: `write` is given the number of each and its zeros, and reads as many as `read`
+/// floats for it. Zeros are still in the cache when they are written over, as those of the whole would not be.
+pub fn planes(
+    count: usize,
+    [plane, read]: [usize; 2],
+    write: impl Fn(usize, &mut [f32]) + Sync,
+) -> Vec<f32> {
+    if count * plane == 0 {
+        return Vec::new();
+    }
+    let each = task(plane.max(read));
+    let write_some = |_: &(), [_, first]: [usize; 2], out: &mut [MaybeUninit<f32>]| {
+        let planes = zero_filled(out).chunks_exact_mut(plane).enumerate();
+        planes.for_each(|(p, out)| write(first * each + p, out));
+    };
+    // SAFETY: all are zeros at least.
+    unsafe { in_parts(1, [count * plane, each * plane], |_| (), write_some) }
 }
 
 /// Mean of every plane.
@@ -118,10 +139,7 @@ pub fn means(x: &[f32], plane: usize) -> Vec<f32> {
 
 /// Every value of `u` over the pixels of a plane, divided by their number.
 pub fn spread(u: &[f32], plane: usize) -> Vec<f32> {
-    let mut out = vec![0.0; u.len() * plane];
-    let planes = out.par_chunks_exact_mut(plane).zip(u);
-    planes.with_min_len(task(plane)).for_each(|(out, u)| out.fill(u / plane as f32));
-    out
+    planes(u.len(), [plane; 2], |p, out| out.fill(u[p] / plane as f32))
 }
 
 fn pieces(plane: usize) -> usize {

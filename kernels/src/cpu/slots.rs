@@ -31,11 +31,11 @@ pub fn groups(n: usize, group: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Cuts `data`, of `image` floats an image, into the slots.
-pub fn split<'a>(
-    mut data: &'a mut [f32],
+pub fn split<'a, T>(
+    mut data: &'a mut [T],
     image: usize,
     slots: &[Range<usize>],
-) -> Vec<&'a mut [f32]> {
+) -> Vec<&'a mut [T]> {
     let mut parts = Vec::with_capacity(slots.len());
     for slot in slots {
         let (part, rest) = data.split_at_mut(slot.len() * image);

@@ -20,15 +20,34 @@ pub fn scatter<S: Simd>(_: S, x: &[f32], w: usize, dy: &[f32], dx: &mut [f32]) {
     let rows = x.chunks_exact(2 * w).zip(dx.chunks_exact_mut(2 * w));
     for ((x, dx), dy) in rows.zip(dy.chunks_exact(w / 2)) {
         let ((top, bottom), (above, below)) = (x.split_at(w), dx.split_at_mut(w));
-        let windows = top.chunks_exact(2).zip(bottom.chunks_exact(2));
-        let targets = above.chunks_exact_mut(2).zip(below.chunks_exact_mut(2));
-        for (((top, bottom), (above, below)), dy) in windows.zip(targets).zip(dy) {
-            let [first, second, third, fourth] = winner([top[0], top[1], bottom[0], bottom[1]]);
-            above[0] = if first { *dy } else { 0.0 };
-            above[1] = if second { *dy } else { 0.0 };
-            below[0] = if third { *dy } else { 0.0 };
-            below[1] = if fourth { *dy } else { 0.0 };
+        let whole = w / 2 / BLOCK * BLOCK;
+        scatter_blocks::<BLOCK>([top, bottom], dy, [above, below]);
+        let rest = 2 * whole..;
+        let rows = [top, bottom].map(|row| &row[rest.clone()]);
+        scatter_blocks::<1>(rows, &dy[whole..], [&mut above[rest.clone()], &mut below[rest]]);
+    }
+}
+
+/// Windows that the compiler makes vectors of.
+const BLOCK: usize = 8;
+
+/// [`scatter`] of a row of windows, as far as it is whole blocks of `N`.
+#[inline(always)]
+fn scatter_blocks<const N: usize>(rows: [&[f32]; 2], dy: &[f32], to: [&mut [f32]; 2]) {
+    let [top, bottom] = rows.map(|row| row.as_chunks::<2>().0.as_chunks::<N>().0);
+    let [above, below] = to.map(|row| row.as_chunks_mut::<2>().0.as_chunks_mut::<N>().0);
+    let targets = above.iter_mut().zip(below);
+    let blocks = top.iter().zip(bottom).zip(dy.as_chunks::<N>().0);
+    for (((top, bottom), dy), (above, below)) in blocks.zip(targets) {
+        let mut found = [[[0.0; 2]; N]; 2];
+        for i in 0..N {
+            let ([a, b], [c, d]) = (top[i], bottom[i]);
+            let [first, second, third, fourth] =
+                winner([a, b, c, d]).map(|here| if here { dy[i] } else { 0.0 });
+            found[0][i] = [first, second];
+            found[1][i] = [third, fourth];
         }
+        [*above, *below] = found;
     }
 }
 

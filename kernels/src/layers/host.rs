@@ -2,11 +2,10 @@
 
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
-use rayon::prelude::*;
 
 use super::FusedLayers;
 use crate::channels::CentredScaled;
-use crate::channels::cpu::{self as channels, task};
+use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, consume, elements, unwrap, write, write_like};
@@ -14,30 +13,30 @@ use crate::host::{HostBackend, consume, elements, unwrap, write, write_like};
 impl<B: HostBackend> FusedLayers for B {
     fn pool(x: FloatTensor<B>) -> FloatTensor<B> {
         let ([n, c, h, w], body) = (x.shape().dims(), chosen());
-        let (of_x, pooled) = (elements::<B>(&x), (h / 2) * (w / 2));
-        let mut y = vec![0.0; n * c * pooled];
-        let planes = y.par_chunks_exact_mut(pooled).zip(of_x.par_chunks_exact(h * w));
-        planes.with_min_len(task(h * w)).for_each(|(y, x)| body.pool(x, w, y));
+        let (of_x, plane) = (elements::<B>(&x), h * w);
+        let y = channels::planes(n * c, [(h / 2) * (w / 2), plane], |p, y| {
+            body.pool(&of_x[p * plane..][..plane], w, y);
+        });
         write_like::<B, 4>(&x, y, [n, c, h / 2, w / 2])
     }
 
     fn pool_scatter(x: FloatTensor<B>, dy: FloatTensor<B>) -> FloatTensor<B> {
         let (shape @ [n, c, h, w], body) = (x.shape().dims(), chosen());
-        let [of_x, dy] = [&x, &dy].map(elements::<B>);
-        let mut dx = vec![0.0; n * c * h * w];
-        let sources = of_x.par_chunks_exact(h * w).zip(dy.par_chunks_exact((h / 2) * (w / 2)));
-        let planes = dx.par_chunks_exact_mut(h * w).zip(sources);
-        planes.with_min_len(task(h * w)).for_each(|(dx, (x, dy))| body.scatter(x, w, dy, dx));
+        let ([of_x, dy], [plane, pooled]) =
+            ([&x, &dy].map(elements::<B>), [h * w, (h / 2) * (w / 2)]);
+        let dx = channels::planes(n * c, [plane; 2], |p, dx| {
+            body.scatter(&of_x[p * plane..][..plane], w, &dy[p * pooled..][..pooled], dx);
+        });
         write_like::<B, 4>(&x, dx, shape)
     }
 
     fn pool_gather(x: FloatTensor<B>, u: FloatTensor<B>) -> FloatTensor<B> {
         let ([n, c, h, w], body) = (x.shape().dims(), chosen());
-        let ([of_x, u], pooled) = ([&x, &u].map(elements::<B>), (h / 2) * (w / 2));
-        let mut y = vec![0.0; n * c * pooled];
-        let sources = of_x.par_chunks_exact(h * w).zip(u.par_chunks_exact(h * w));
-        let planes = y.par_chunks_exact_mut(pooled).zip(sources);
-        planes.with_min_len(task(h * w)).for_each(|(y, (x, u))| body.gather(x, w, u, y));
+        let ([of_x, u], plane) = ([&x, &u].map(elements::<B>), h * w);
+        let y = channels::planes(n * c, [(h / 2) * (w / 2), plane], |p, y| {
+            let [x, u] = [&of_x, &u].map(|of| &of[p * plane..][..plane]);
+            body.gather(x, w, u, y);
+        });
         write_like::<B, 4>(&x, y, [n, c, h / 2, w / 2])
     }
 

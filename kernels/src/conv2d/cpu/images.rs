@@ -1,9 +1,11 @@
 //! Images through a convolution: the output, and the gradient of the input.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
 use super::Plan;
-use crate::cpu::buffers::{Buffer, CowBuffer};
+use crate::cpu::buffers::{Buffer, CowBuffer, zero_filled};
 use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::layout::Map;
@@ -49,17 +51,19 @@ impl Pass<'_> {
             return winograd.convolve_batch(self.body, images, &self.weight);
         }
         let (image, out_image) = (self.from.dense(), self.to.dense());
-        let slots = slots(images.len() / image, 1, 1);
-        let mut out = vec![0.0; images.len() / image * out_image];
-        let parts = split(&mut out, out_image, &slots).into_par_iter().zip(&slots);
-        parts.for_each(|(out, slot)| {
+        let (slots, len) = (slots(images.len() / image, 1, 1), images.len() / image * out_image);
+        let mut out = Vec::with_capacity(len);
+        let parts = split(&mut out.spare_capacity_mut()[..len], out_image, &slots);
+        parts.into_par_iter().zip(&slots).for_each(|(out, slot)| {
             self.slot(&images[slot.start * image..slot.end * image], out, slot.len());
         });
+        // SAFETY: the images of all slots are written.
+        unsafe { out.set_len(len) };
         out
     }
 
-    /// The images of one slot.
-    fn slot(&self, images: &[f32], out: &mut [f32], count: usize) {
+    /// Writes all images of one slot.
+    fn slot(&self, images: &[f32], out: &mut [MaybeUninit<f32>], count: usize) {
         let size = self.way.group().min(count);
         let mut scratch = self.way.scratch(1);
         // The ring stays zero.
@@ -75,7 +79,7 @@ impl Pass<'_> {
             self.way.images(self.body, &[term], to, &mut scratch);
             let packed = to.chunks_exact(self.to.image());
             for (packed, out) in packed.zip(out[span(out_image)].chunks_exact_mut(out_image)) {
-                self.to.unpack(self.body, packed, out);
+                self.to.unpack(self.body, packed, zero_filled(out));
             }
         }
     }
