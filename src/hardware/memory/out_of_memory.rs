@@ -131,9 +131,12 @@ fn of_device(text: &str) -> bool {
 
 fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -> HardwareError {
     let name = format!("{device:?}");
-    let reason = |line: &str| match said.iter().flat_map(|text| text.lines()).find(is_of_kernel) {
-        Some(kernel) => format!("{line}, {kernel}"),
-        None => line.to_owned(),
+    let reason = |line: &str| {
+        let line = without_opening(line);
+        match said.iter().flat_map(|text| text.lines()).find(is_of_kernel) {
+            Some(kernel) => format!("{line}, {kernel}"),
+            None => line.to_owned(),
+        }
     };
     let Some((asked, line)) = said.iter().find_map(|text| classify(text)) else {
         let line = said.iter().find_map(|text| first_line(text)).unwrap_or_default();
@@ -152,6 +155,15 @@ fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -
     });
     let (in_use, free) = told.result.unwrap_or((None, None));
     HardwareError::OutOfMemory { device: name, asked, in_use, free, reason: reason(line) }
+}
+
+/// The line without brackets that open in it and close in a later one, and what is before them: CubeCL prints a list of
+/// errors, each with the name of its variant, over several lines.
+fn without_opening(mut line: &str) -> &str {
+    while line.matches(['[', '(']).count() > line.matches([']', ')']).count() {
+        line = line.split_once(['[', '(']).map_or(line, |(_, rest)| rest);
+    }
+    line
 }
 
 /// Whether a line names the kernel that failed, as it does where launches block.
@@ -251,6 +263,8 @@ mod tests {
         };
         let failed = "An error happened during execution\nCaused by:\n  x\nin the kernel adam";
         assert!(said(failed).to_string().ends_with("failed: x, in the kernel adam"));
+        let listed = "[Launch(refused (719)\n)]\nin the kernel sgd";
+        assert!(said(listed).to_string().ends_with("failed: refused (719), in the kernel sgd"));
         let refused = "can't allocate buffer of size: 7\nin the kernel adam";
         assert!(said(refused).to_string().ends_with("of size: 7, in the kernel adam"));
     }
