@@ -22,8 +22,8 @@ impl<B: HostBackend> FusedLayers for B {
 
     fn pool_scatter(x: FloatTensor<B>, dy: FloatTensor<B>) -> FloatTensor<B> {
         let (shape @ [n, c, h, w], body) = (x.shape().dims(), chosen());
-        let ([of_x, dy], [plane, pooled]) =
-            ([&x, &dy].map(elements::<B>), [h * w, (h / 2) * (w / 2)]);
+        let [of_x, dy] = [&x, &dy].map(elements::<B>);
+        let (plane, pooled) = (h * w, (h / 2) * (w / 2));
         let dx = channels::planes(n * c, [plane; 2], |p, dx| {
             body.scatter(&of_x[p * plane..][..plane], w, &dy[p * pooled..][..pooled], dx);
         });

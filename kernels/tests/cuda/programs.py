@@ -9,6 +9,9 @@ their programs. Those are compiled by NVRTC and assembled by ptxas. A line for e
 settings of a kernel share, says how many programs it has, the most registers of a thread, and the most bytes
 spilled from registers to memory.
 
+In place of a binary, a folder is one where a program that ran on that driver left its own (`CUDA_PROGRAMS`).
+The last line has the seconds that NVRTC and ptxas take for all, one after the other.
+
 Exits with 1 if a program does not compile, or if there are none.
 """
 
@@ -20,6 +23,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 ARCHITECTURE = "sm_90a"
 
@@ -51,6 +55,10 @@ def ask_for_programs(binary, tests, folder):
     )
     if "test result:" not in found.stdout:
         sys.exit(f"{binary} ended before its tests did, with status {found.returncode}")
+    return programs_in(folder)
+
+
+def programs_in(folder):
     return {path.read_bytes() for path in folder.glob("*.cu")}
 
 
@@ -95,21 +103,28 @@ class Compiler:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("binary", type=pathlib.Path, help="of tests, with the feature cuda")
+    parser.add_argument("binary", type=pathlib.Path, help="of tests, with the feature cuda; or a folder")
     parser.add_argument("tests", nargs="*", default=["cuda::"], help="parts of their names")
     arguments = parser.parse_args()
     compiler = Compiler()
-    kernels, failures = {}, 0
+    kernels, failures, seconds = {}, 0, [0.0, 0.0]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        sources = ask_for_programs(arguments.binary.resolve(), arguments.tests, folder)
+        if arguments.binary.is_dir():
+            sources = programs_in(arguments.binary)
+        else:
+            sources = ask_for_programs(arguments.binary.resolve(), arguments.tests, folder)
         for source in sorted(sources):
             name = re.search(rb"__global__ void\s*(?:__launch_bounds__\([^)]*\))?\s*(\w+)", source)
             name = name[1].decode() if name else "?"
             kernel = re.sub(r"(_[a-z]+)?_(bf|tf|f|i|u)\d+.*|_n_\d+$", "", name)
+            start = time.perf_counter()
             result, messages = compiler.compile(source)
+            seconds[0] += time.perf_counter() - start
             if result is not None:
+                start = time.perf_counter()
                 result, messages = compiler.assemble(result, folder)
+                seconds[1] += time.perf_counter() - start
             if result is None:
                 failures += 1
                 print(f"{name} does not compile:\n{messages.decode(errors='replace')}")
@@ -118,7 +133,8 @@ def main():
             kernels[kernel] = (count + 1, max(registers, result[0]), max(spills, result[1]))
     for kernel, (count, registers, spills) in sorted(kernels.items()):
         print(f"{kernel}: {count} programs, {registers} registers, {spills} bytes spilled")
-    print(f"{len(sources)} programs, {failures} of which do not compile")
+    spent = f"NVRTC {seconds[0]:.1f} s, ptxas {seconds[1]:.1f} s"
+    print(f"{len(sources)} programs, {failures} of which do not compile; {spent}")
     sys.exit(failures > 0 or not sources)
 
 

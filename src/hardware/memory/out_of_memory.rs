@@ -157,13 +157,18 @@ fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -
     HardwareError::OutOfMemory { device: name, asked, in_use, free, reason: reason(line) }
 }
 
-/// The line without brackets that open in it and close in a later one, and what is before them: CubeCL prints a list of
-/// errors, each with the name of its variant, over several lines.
-fn without_opening(mut line: &str) -> &str {
-    while line.matches(['[', '(']).count() > line.matches([']', ')']).count() {
-        line = line.split_once(['[', '(']).map_or(line, |(_, rest)| rest);
+/// The line without `[` and `Variant(` at its beginning that close in a later one: CubeCL prints a list of errors over
+/// several lines.
+fn without_opening(line: &str) -> &str {
+    let opens = line.matches(['[', '(']).count() > line.matches([']', ')']).count();
+    match line.split_once(['[', '(']) {
+        Some((name, rest))
+            if opens && !rest.is_empty() && name.chars().all(char::is_alphanumeric) =>
+        {
+            without_opening(rest)
+        }
+        _ => line,
     }
-    line
 }
 
 /// Whether a line names the kernel that failed, as it does where launches block.
@@ -265,6 +270,9 @@ mod tests {
         assert!(said(failed).to_string().ends_with("failed: x, in the kernel adam"));
         let listed = "[Launch(refused (719)\n)]\nin the kernel sgd";
         assert!(said(listed).to_string().ends_with("failed: refused (719), in the kernel sgd"));
+        for whole in ["lost (see [", "a (b) [c", "Lost("] {
+            assert!(said(whole).to_string().ends_with(&format!("failed: {whole}")));
+        }
         let refused = "can't allocate buffer of size: 7\nin the kernel adam";
         assert!(said(refused).to_string().ends_with("of size: 7, in the kernel adam"));
     }
