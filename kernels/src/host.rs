@@ -81,7 +81,7 @@ impl<B: HostBackend> HostTable<B> {
     pub fn new() -> Self {
         Self {
             attention: attention::on_host::<B>,
-            depthwise: depthwise::cpu::on_host::<B>,
+            depthwise: depthwise::on_host::<B>,
             fused_conv2d: fused_conv2d::on_host::<B>,
             fused_linear: fused_linear::on_host::<B>,
             gram: gram::cpu::on_host::<B>,

@@ -2,16 +2,15 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Bytes from which an allocation is looked at for the peak. Launches on an accelerator allocate and free
-/// far less, hundreds of times a step, by one thread what the other frees: at one counter, both would
-/// wait for its cache line most of the time.
+/// Bytes from which an allocation may raise the peak. Launches on an accelerator allocate less, hundreds of
+/// times a step, and another thread frees it: with one counter for all, both would mostly wait for its cache line.
 const LARGE: usize = 4096;
 
-/// Counters of smaller ones, which threads share if there are more.
+/// Counters of smaller allocations; threads share them where there are more threads.
 const SHARDS: usize = 16;
 
-/// What was given out less what was given back, modulo 2^64. On a cache line of its own: every allocation
-/// writes to one.
+/// Bytes given out less those given back, modulo 2^64; on a cache line of its own, for every allocation writes
+/// to a counter.
 #[repr(align(128))]
 struct Counter {
     bytes: AtomicU64,
@@ -49,9 +48,12 @@ thread_local! {
     static SHARD: Cell<usize> = const { Cell::new(SHARDS) };
 }
 
-/// This thread's counter of small allocations.
+/// Where an allocation of so many bytes is counted.
 #[inline]
-fn of_thread() -> &'static Counter {
+fn counter(bytes: usize) -> &'static Counter {
+    if bytes >= LARGE {
+        return &OF_LARGE;
+    }
     // Neither lazy nor dropped, the cell is there as long as its thread.
     let shard = SHARD.try_with(Cell::get).unwrap_or(0);
     &OF_SMALL[if shard < SHARDS { shard } else { new_shard() }]
@@ -114,7 +116,7 @@ impl CountingAllocator {
     }
 
     /// Whether anything was ever allocated through it.
-    pub fn is_installed() -> bool {
+    pub(super) fn is_installed() -> bool {
         INSTALLED.load(Relaxed)
     }
 }
@@ -139,12 +141,6 @@ pub(super) fn restart_peak() -> (u64, u64) {
     // Another thread may have raised the old peak after `now` was read: what it still holds counts.
     PEAK.fetch_max(bytes_in_use(), Relaxed);
     (before.max(now), now)
-}
-
-/// Where an allocation of so many bytes is counted.
-#[inline]
-fn counter(bytes: usize) -> &'static Counter {
-    if bytes < LARGE { of_thread() } else { &OF_LARGE }
 }
 
 fn raise_peak() {

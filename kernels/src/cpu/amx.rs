@@ -124,27 +124,21 @@ struct Operands {
     config: *const TileConfig,
 }
 
-impl Operands {
-    fn of(job: &BlockProduct<'_>, c: *mut f32) -> Self {
-        Self {
-            a: job.a.as_ptr(),
-            c,
-            steps: job.steps.as_ptr(),
-            step_count: job.steps.len(),
-            blocks_end: job.blocks.as_ptr_range().end,
-            accumulate: usize::from(job.accumulate),
-            config: &raw const WHOLE_TILES,
-        }
-    }
-}
-
 /// Computes the blocks, with a quarter of `c` in each of four tiles.
 ///
 /// # Safety
 /// The processor has AMX and the process may use it. There are steps and blocks, and all are inside
 /// their matrices.
 unsafe fn multiply(job: &BlockProduct<'_>, c: *mut f32) {
-    let operands = Operands::of(job, c);
+    let operands = Operands {
+        a: job.a.as_ptr(),
+        c,
+        steps: job.steps.as_ptr(),
+        step_count: job.steps.len(),
+        blocks_end: job.blocks.as_ptr_range().end,
+        accumulate: usize::from(job.accumulate),
+        config: &raw const WHOLE_TILES,
+    };
     // SAFETY: the caller promises the instructions, and that what is read and written is there. The
     // tiles are configured, used and released in here.
     unsafe {

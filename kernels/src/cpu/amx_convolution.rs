@@ -74,21 +74,16 @@ impl AmxConvolution {
         let window = taps[..input.window() * input.window()].iter();
         let weights = window.map(|[at, weight]| [at / BLOCK, *weight]).collect();
         let (pixels, group_pixels) = (Vec::new(), Vec::new());
-        let this = Self { amx, input, out, pixels, taps, weights, group_pixels };
-        Some(this.with_pixels())
-    }
-
-    fn with_pixels(self) -> Self {
-        let (chunks, line) = (self.chunks(), self.line());
-        let place = |(image, chunk)| {
-            let a = image * self.input.channels * line + chunk * BLOCK;
-            [a, (image * self.out.tiles() * chunks + chunk) * BLOCK * BLOCK]
+        let mut this = Self { amx, input, out, pixels, taps, weights, group_pixels };
+        let (chunks, line) = (this.chunks(), this.line());
+        this.pixels = (0..chunks).map(|chunk| [chunk * BLOCK * BLOCK; 2]).collect();
+        let place = |k: usize| {
+            let (image, chunk) = (k / chunks, k % chunks);
+            let a = image * input.channels * line + chunk * BLOCK;
+            [a, (image * out.tiles() * chunks + chunk) * BLOCK * BLOCK]
         };
-        let images = 0..self.group();
-        let all = images.flat_map(|image| (0..chunks).map(move |chunk| (image, chunk)));
-        let group_pixels = all.map(place).collect();
-        let pixels = (0..chunks).map(|chunk| [chunk * BLOCK * BLOCK; 2]).collect();
-        Self { pixels, group_pixels, ..self }
+        this.group_pixels = (0..this.group() * chunks).map(place).collect();
+        Some(this)
     }
 
     /// Images to take together.

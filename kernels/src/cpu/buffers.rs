@@ -34,8 +34,8 @@ pub fn kept_floats() -> usize {
     free().iter().map(|lines| 16 * lines.len()).sum()
 }
 
-/// So many matrices of so many floats, each written in parts of so many by tasks of their own: `prepare` is called with
-/// the number of a matrix, `write` with what that gave, and the numbers of matrix and part.
+/// Matrices of `matrix` floats, written in parallel in parts of `part` floats: `write` gets what `prepare` returned
+/// for the matrix, the indices of matrix and part, and the memory of the part.
 ///
 /// # Safety
 /// `write` writes every float of its part.
@@ -58,23 +58,23 @@ pub unsafe fn in_parts<P: Sync>(
     out
 }
 
-/// Floats that were written, as such.
+/// Memory that was written, as floats.
 ///
 /// # Safety
-/// All of them were.
+/// All of them were written.
 pub unsafe fn assume_init(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     // SAFETY: the same memory, whose floats were written, as the caller promises.
     unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), floats.len()) }
 }
 
-/// Zeros in place of what may not have been written.
+/// Memory filled with zeros, as floats.
 pub fn zero_filled(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     floats.fill(MaybeUninit::new(0.0));
     // SAFETY: all are written above.
     unsafe { assume_init(floats) }
 }
 
-/// Memory for floats, for a function that may take some that was never written.
+/// Floats as memory to be written.
 ///
 /// # Safety
 /// Nothing but floats is written.

@@ -1,6 +1,6 @@
 //! The contraction behind the convolution and both of its gradients.
 
-use super::simd::{Simd, with_rows};
+use super::simd::{Simd, even_parts, with_rows};
 
 /// Consecutive steps of a contraction.
 #[derive(Clone, Copy, Debug)]
@@ -82,11 +82,8 @@ impl Contraction<'_> {
 pub fn contract<S: Simd>(simd: S, job: &Contraction<'_>, out: &mut [f32]) {
     assert!(out.len() >= job.to.last(job.rows.len()) + S::TILE, "a tile for each row");
     job.check(S::TILE);
-    let groups = job.rows.len().div_ceil(S::ROWS);
-    // Groups of nearly equal length: a short last group would wait on the latency of its sums.
-    let bound = |group: usize| group * job.rows.len() / groups;
-    for group in 0..groups {
-        let (from, to) = (bound(group), bound(group + 1));
+    let rows = job.rows.len();
+    for [from, to] in even_parts(rows, rows.div_ceil(S::ROWS)) {
         // SAFETY: `check` holds, and `from` starts as many rows as are matched.
         unsafe {
             with_rows!(to - from, S::ROWS, [1 2 3 4 5 6 7 8 9 10 11 12 13 14], |N| {
@@ -142,16 +139,13 @@ unsafe fn group_of<S: Simd, const N: usize>(
 mod tests {
     use super::{Contraction, RowOffsets, Run};
     use crate::cpu::instruction_set::bodies;
-
-    fn integers(len: usize) -> Vec<f32> {
-        crate::cpu::integers(len, 0)
-    }
+    use crate::cpu::integers;
 
     #[test]
     fn any_number_of_rows_and_steps_is_summed() {
         for body in bodies() {
             let tile = body.tile();
-            let (a, b) = (integers(200), integers(40 * tile));
+            let (a, b) = (integers(200, 0), integers(40 * tile, 0));
             for count in 1..=43 {
                 let rows: Vec<usize> = (0..count).map(|row| row * 7 % 50).collect();
                 let runs = [(0, 3, 5), (90, 0, 1), (4, 2, 0), (20, 11, 6)];
@@ -161,7 +155,7 @@ mod tests {
                     let (a, b, rows, runs) = (&a[..], &b[..], &rows[..], &runs[..]);
                     let to = RowOffsets::Strided(tile);
                     let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
-                    let mut out = integers(count * tile);
+                    let mut out = integers(count * tile, 0);
                     let mut wanted = if accumulate { out.clone() } else { vec![0.0; out.len()] };
                     for (i, wanted) in wanted.iter_mut().enumerate() {
                         for (run, step) in runs.iter().flat_map(|r| (0..r.len).map(move |s| (r, s)))
@@ -182,7 +176,7 @@ mod tests {
         for body in bodies() {
             let tile = body.tile();
             let (a, b, runs) =
-                (&integers(9)[..], &integers(tile)[..], &[Run { a: 0, b: 0, len: 1 }]);
+                (&integers(9, 0)[..], &integers(tile, 0)[..], &[Run { a: 0, b: 0, len: 1 }]);
             let rows: Vec<usize> = (0..9).collect();
             let (rows, out_step) = (&rows[..], tile + 3);
             let (a_step, b_step, accumulate) = (0, 0, false);
@@ -212,7 +206,7 @@ mod tests {
     fn steps_outside_are_refused() {
         for body in bodies() {
             let tile = body.tile();
-            let (a, b) = (integers(10), integers(4 * tile));
+            let (a, b) = (integers(10, 0), integers(4 * tile, 0));
             let run = |a, b, len| Run { a, b, len };
             for run in [run(2, 0, 4), run(0, 1, 4), run(8, 0, 1), run(0, 3 * tile + 1, 1)] {
                 let runs = [run];

@@ -45,10 +45,17 @@ pub struct Convolution {
     pub taps: Vec<Tap>,
     /// Offset of every tap.
     pub(super) offsets: Vec<usize>,
-    /// The faster way, where there is one.
-    pub winograd: Option<Winograd>,
+    pub(super) way: Way,
+}
+
+/// How a convolution is computed.
+pub(super) enum Way {
+    /// By its definition.
+    Direct,
+    /// With fewer products, of transforms.
+    Winograd(Winograd),
     /// The fastest, of operands that are rounded to bf16.
-    pub(super) amx: Option<AmxConvolution>,
+    Amx(AmxConvolution),
 }
 
 /// Pixels of the output that take the same taps, of as many images as are taken together.
@@ -89,9 +96,9 @@ impl Convolution {
         taps: Vec<Tap>,
         images: usize,
     ) -> Self {
-        let winograd = Winograd::pays(from, out, stride, images);
+        let way = Winograd::pays(from, out, stride, images).map_or(Way::Direct, Way::Winograd);
         let offsets = taps.iter().map(|tap| tap.offset).collect();
-        Self { from, out, stride, classes, whole, images: 1, taps, offsets, winograd, amx: None }
+        Self { from, out, stride, classes, whole, images: 1, taps, offsets, way }
     }
 
     /// The gradient by the input of a convolution with this stride: from that of its output in the
@@ -161,9 +168,9 @@ impl Convolution {
         out: &mut [f32],
         scratch: &mut Option<Scratch>,
     ) {
-        match (&self.amx, &self.winograd, scratch) {
-            (Some(amx), _, Some(scratch)) => return amx.convolve(terms, out, scratch),
-            (None, Some(winograd), Some(scratch)) => {
+        match (&self.way, scratch) {
+            (Way::Amx(amx), Some(scratch)) => return amx.convolve(terms, out, scratch),
+            (Way::Winograd(winograd), Some(scratch)) => {
                 return winograd.convolve(body, terms, out, scratch);
             }
             _ => {}

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::buffers::{Buffer, CowBuffer, assume_init};
 use super::epilogue::Epilogue;
 use super::im2col::Windows;
-use super::simd::{Simd, WIDEST, with_rows};
+use super::simd::{Simd, WIDEST, even_parts, with_rows};
 
 /// The right matrix of a product, as the product reads it: panels of few adjacent columns, step by step.
 pub struct RightMatrix<'a> {
@@ -60,8 +60,8 @@ impl<'a> RightMatrix<'a> {
         let tasks = (values.len() / TASK).clamp(1, rayon::current_num_threads());
         let shape = Self { values: CowBuffer::Borrowed(&[]), row: None, steps, columns, width };
         let mut rest = &mut values[..];
-        let mut panels = Vec::with_capacity(shape.panels());
-        for [from, to] in (0..shape.panels()).map(|panel| shape.bounds(panel)) {
+        let mut panels = Vec::new();
+        for [from, to] in shape.panels() {
             let (panel, behind) = rest.split_at_mut(steps * (to - from));
             panels.push((from, to - from, panel));
             rest = behind;
@@ -80,14 +80,12 @@ impl<'a> RightMatrix<'a> {
         Self { values: values.into(), ..shape }
     }
 
-    fn panels(&self) -> usize {
-        self.columns.div_ceil(self.width).div_ceil(most_vectors(self.width))
-    }
-
-    /// First column of a panel, and of the next one; they are of nearly equal width.
-    fn bounds(&self, panel: usize) -> [usize; 2] {
-        let vectors = self.columns.div_ceil(self.width);
-        [panel, panel + 1].map(|panel| panel * vectors / self.panels() * self.width)
+    /// The first column of every panel, and of the next one.
+    #[inline(always)]
+    fn panels(&self) -> impl Iterator<Item = [usize; 2]> + use<> {
+        let (width, vectors) = (self.width, self.columns.div_ceil(self.width));
+        even_parts(vectors, vectors.div_ceil(most_vectors(width)))
+            .map(move |of| of.map(|v| v * width))
     }
 
     /// The floats of a panel, and how many are from one step to the next.
@@ -154,19 +152,15 @@ pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, (out, out_row): (&mut [MaybeUninit
     assert!(out.len() >= (rows - 1) * out_row + columns, "a row for each of `a`");
     epilogue.check(rows, columns);
     let blocks = steps.div_ceil(steps_at_once(S::WIDTH));
-    let chunks = rows.div_ceil(rows_at_once(S::WIDTH));
-    for chunk in 0..chunks {
-        let rows = [chunk, chunk + 1].map(|chunk| chunk * rows / chunks);
-        for block in 0..blocks {
-            let [from, to] = [block, block + 1].map(|block| block * steps / blocks);
-            for panel in 0..b.panels() {
-                let [first, end] = b.bounds(panel);
+    for rows in even_parts(rows, rows.div_ceil(rows_at_once(S::WIDTH))) {
+        for [from, to] in even_parts(steps, blocks) {
+            for [first, end] in b.panels() {
                 let (values, row) = b.panel([first, end]);
                 let part = Panel {
                     values: &values[from * row..],
                     row,
                     steps: to - from,
-                    continues: block > 0,
+                    continues: from > 0,
                     ends: to == steps,
                     a: &a[from..],
                     a_row,
@@ -211,11 +205,9 @@ fn panel_of<S: Simd, const V: usize>(
     (out, out_row): (&mut [MaybeUninit<f32>], usize),
 ) {
     let most = (2 * S::ROWS / V).min(14);
-    let groups = (end - begin).div_ceil(most);
-    // Groups of nearly equal length: a short last group would wait on the latency of its sums.
-    let bound = |group: usize| begin + group * (end - begin) / groups;
-    for group in 0..groups {
-        let (from, to) = (bound(group), bound(group + 1));
+    let rows = end - begin;
+    for [from, to] in even_parts(rows, rows.div_ceil(most)).map(|part| part.map(|row| begin + row))
+    {
         let a = &panel.a[from * panel.a_row..];
         let out = &mut out[from * out_row + panel.first..];
         // SAFETY: `gemm` has checked that `a` and `out` have these rows, and takes the steps of a panel in order.

@@ -37,23 +37,18 @@ impl Windows<'_> {
             let (y, from) = (at / columns, at % columns);
             let (line, rest) = to.split_at_mut(to.len().min(columns - from));
             at += line.len();
-            let wanted = from..from + line.len();
-            let pixels = match (y * stride + i).checked_sub(before[0]) {
-                Some(y) if y < h => {
-                    let common = wanted.start.max(inside.start)..wanted.end.min(inside.end);
-                    if common.is_empty() { wanted.start..wanted.start } else { common }
+            let pixels = inside.start.max(from)..inside.end.min(from + line.len());
+            match (y * stride + i).checked_sub(before[0]) {
+                Some(y) if y < h && !pixels.is_empty() => {
+                    let (zeros, behind) = line.split_at_mut(pixels.start - from);
+                    let (values, end) = behind.split_at_mut(pixels.len());
+                    zeros.fill(0.0);
+                    end.fill(0.0);
+                    let start = y * w + pixels.start * stride + j - before[1];
+                    let pixels = plane[start..].iter().step_by(stride);
+                    values.iter_mut().zip(pixels).for_each(|(to, from)| *to = *from);
                 }
-                _ => wanted.start..wanted.start,
-            };
-            let (zeros, behind) = line.split_at_mut(pixels.start - wanted.start);
-            let (values, end) = behind.split_at_mut(pixels.len());
-            zeros.fill(0.0);
-            end.fill(0.0);
-            if !pixels.is_empty() {
-                let start =
-                    (y * stride + i - before[0]) * w + pixels.start * stride + j - before[1];
-                let from = plane[start..].iter().step_by(stride);
-                values.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                _ => line.fill(0.0),
             }
             to = rest;
         }

@@ -54,17 +54,17 @@ macro_rules! with_loops {
             layer_norm::layer_norm(map: [&[f32]; 2], epsilon: f32, row: &mut [f32]);
             moments::correlate(pair: &Correlation<'_>, out: &mut [f32]);
             moments::deviations(y: &[f32], out: &mut [f32]);
-            plane_sums::plane_correlate(g: &[f32], x: &[f32], centre: f32, out: &mut [f32]);
-            plane_sums::plane_deviations(x: &[f32], out: &mut [f32]);
-            plane_sums::plane_sum(x: &[f32], out: &mut f32);
             planes::plane_affine(map: Line, x: &mut [f32]);
             planes::plane_combine(of_a: Line, b: (&[f32], Line), a: &mut [f32]);
+            planes::plane_correlate(g: &[f32], x: &[f32], centre: f32, out: &mut [f32]);
+            planes::plane_deviations(x: &[f32], out: &mut [f32]);
+            planes::plane_sum(x: &[f32], out: &mut f32);
             product::product(job: &Product<'_>, out: &mut [f32]);
             product::transposed(from: &[f32], columns: usize, to: &mut [f32]);
             rank::rank_update(job: &RankUpdate<'_>, w: &mut [f32]);
             rounding::round(precision: Precision, values: &mut [f32]);
+            softmax::softmax(scale: f32, columns: usize, scores: &mut [f32]);
             softmax::softmax_scores(rows: &mut Rows<'_>);
-            softmax_rows::softmax(scale: f32, columns: usize, scores: &mut [f32]);
             steps::adam(
                 decay: Decay, by: Moments, rate: f64,
                 g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]);

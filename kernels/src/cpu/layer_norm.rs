@@ -1,6 +1,6 @@
 //! Layer normalisation.
 
-use super::simd::{Simd, WIDEST};
+use super::simd::Simd;
 
 /// Normalises a row by its mean and variance, then maps it by gain and shift.
 #[inline(always)]
@@ -36,9 +36,7 @@ fn deviations<S: Simd, const SQUARED: bool>(simd: S, row: &[f32], centre: f32) -
         let x = simd.sub(simd.load(vector), of);
         sums = if SQUARED { simd.mul_add(x, x, sums) } else { simd.add(sums, x) };
     }
-    let mut lanes = [0.0; WIDEST];
-    simd.store(&mut lanes, sums);
-    lanes[..S::WIDTH].iter().sum::<f32>() + rest
+    simd.sum(sums) + rest
 }
 
 #[cfg(test)]

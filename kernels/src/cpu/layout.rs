@@ -126,24 +126,20 @@ impl Map {
         Grid { size: [self.h, self.w], row: self.row(), pixel: self.lane }
     }
 
-    fn pack_plane(&self, channel: usize, plane: &[f32], image: &mut [f32]) {
-        let start = self.start(channel / self.lane, 0) + channel % self.lane;
-        for (row, line) in plane.chunks_exact(self.w).enumerate() {
-            let to = image[start + row * self.row()..].iter_mut().step_by(self.lane);
-            to.zip(line).for_each(|(to, from)| *to = *from);
-        }
-    }
-
     /// Copies `nchw [c, h, w]` into `image`, its ring and padding excepted, whole tiles at once.
     pub fn pack(&self, body: &dyn InstructionSet, nchw: &[f32], image: &mut [f32]) {
         let plane = self.h * self.w;
         for (tile, planes) in nchw.chunks(self.lane * plane).enumerate() {
+            let to = &mut image[self.start(tile, 0)..];
             if planes.len() == body.tile() * plane {
-                body.interleave(planes, &self.grid(), &mut image[self.start(tile, 0)..]);
+                body.interleave(planes, &self.grid(), to);
                 continue;
             }
             for (c, plane) in planes.chunks_exact(plane).enumerate() {
-                self.pack_plane(tile * self.lane + c, plane, image);
+                for (row, line) in plane.chunks_exact(self.w).enumerate() {
+                    let to = to[row * self.row() + c..].iter_mut().step_by(self.lane);
+                    to.zip(line).for_each(|(to, from)| *to = *from);
+                }
             }
         }
     }
@@ -156,22 +152,19 @@ impl Map {
 
     /// Copies `image` into `nchw [c, h, w]`, whole tiles at once.
     pub fn unpack(&self, body: &dyn InstructionSet, image: &[f32], nchw: &mut [f32]) {
-        let (grid, plane) = (self.grid(), self.h * self.w);
-        let tiles = if self.lane == body.tile() { self.channels / self.lane } else { 0 };
-        let (whole, rest) = nchw.split_at_mut(tiles * self.lane * plane);
-        for (tile, planes) in whole.chunks_exact_mut(self.lane * plane).enumerate() {
-            body.separate(&image[self.start(tile, 0)..], &grid, planes);
-        }
-        for (c, plane) in rest.chunks_exact_mut(plane).enumerate() {
-            self.unpack_plane(tiles * self.lane + c, image, plane);
-        }
-    }
-
-    fn unpack_plane(&self, channel: usize, image: &[f32], plane: &mut [f32]) {
-        for (row, line) in plane.chunks_exact_mut(self.w).enumerate() {
-            let start = self.start(channel / self.lane, row) + channel % self.lane;
-            let from = image[start..].iter().step_by(self.lane);
-            line.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+        let plane = self.h * self.w;
+        for (tile, planes) in nchw.chunks_mut(self.lane * plane).enumerate() {
+            let from = &image[self.start(tile, 0)..];
+            if planes.len() == body.tile() * plane {
+                body.separate(from, &self.grid(), planes);
+                continue;
+            }
+            for (c, plane) in planes.chunks_exact_mut(plane).enumerate() {
+                for (row, line) in plane.chunks_exact_mut(self.w).enumerate() {
+                    let from = from[row * self.row() + c..].iter().step_by(self.lane);
+                    line.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                }
+            }
         }
     }
 }

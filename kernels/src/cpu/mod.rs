@@ -34,7 +34,6 @@ pub mod moments;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64"))]
 mod narrow;
 pub mod padding_taps;
-pub mod plane_sums;
 pub mod planes;
 pub mod portable;
 pub mod product;
@@ -43,7 +42,6 @@ pub mod rounding;
 pub mod simd;
 pub mod slots;
 pub mod softmax;
-pub mod softmax_rows;
 pub mod steps;
 pub mod transforms;
 mod ways;

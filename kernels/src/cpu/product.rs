@@ -1,6 +1,6 @@
 //! Products of small matrices as they lie: packing them would take as long.
 
-use super::simd::{Simd, with_rows};
+use super::simd::{Simd, even_parts, with_rows};
 
 /// What the rows of a product begin with.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +49,7 @@ pub fn product<S: Simd>(simd: S, job: &Product<'_>, out: &mut [f32]) {
     let vectors = width.div_ceil(S::WIDTH);
     // Panels of nearly equal width: where a row ends amid a vector, that vector overlaps the one
     // before it, which is in the same panel, for each has two where there are several.
-    let panels = vectors.div_ceil(VECTORS);
-    let bound = |panel: usize| panel * vectors / panels;
-    for panel in 0..panels {
-        let (from, to) = (bound(panel), bound(panel + 1));
+    for [from, to] in even_parts(vectors, vectors.div_ceil(VECTORS)) {
         // SAFETY: the rows of `b`, `out` and `start` are `width` long, at least a vector unless they
         // are told to be narrow, and `a` has a scalar for every row and step.
         unsafe {
@@ -80,16 +77,12 @@ unsafe fn panel_of<S: Simd, const V: usize, const NARROW: bool>(
 ) {
     let rows = out.len() / job.width;
     let most = (2 * S::ROWS / V).min(8);
-    let groups = rows.div_ceil(most);
     let last = job.width.saturating_sub(S::WIDTH);
     let mut columns = [0; V];
     for (v, column) in columns.iter_mut().enumerate() {
         *column = ((first + v) * S::WIDTH).min(last);
     }
-    // Groups of nearly equal length: a short last group would wait on the latency of its sums.
-    let bound = |group: usize| group * rows / groups;
-    for group in 0..groups {
-        let (from, to) = (bound(group), bound(group + 1));
+    for [from, to] in even_parts(rows, rows.div_ceil(most)) {
         // SAFETY: as the caller promises; the rows are some of those of `out`.
         unsafe {
             with_rows!(to - from, most, [1 2 3 4 5 6 7 8], |N| {
@@ -197,10 +190,7 @@ pub fn transposed<S: Simd>(simd: S, from: &[f32], columns: usize, to: &mut [f32]
 mod tests {
     use super::{Product, Start};
     use crate::cpu::instruction_set::{InstructionSet, bodies};
-
-    fn integers(len: usize) -> Vec<f32> {
-        crate::cpu::integers(len, 0)
-    }
+    use crate::cpu::integers;
 
     /// Widths about every number of vectors up to three panels.
     fn widths(body: &dyn InstructionSet) -> impl Iterator<Item = usize> {
@@ -214,11 +204,11 @@ mod tests {
             for width in widths(body) {
                 for (rows, steps) in (1..=19).map(|rows| (rows, rows * 5 % 7)).chain([(0, 3)]) {
                     let (a_row, a_step) = (2, 3);
-                    let a = integers(2 * rows + 3 * steps);
-                    let (b, row) = (integers(steps * width), integers(width));
+                    let a = integers(2 * rows + 3 * steps, 0);
+                    let (b, row) = (integers(steps * width, 0), integers(width, 0));
                     for start in [Start::Zeros, Start::Row(&row), Start::Before] {
                         let job = Product { a: &a, a_row, a_step, b: &b, width, start };
-                        let mut out = integers(rows * width);
+                        let mut out = integers(rows * width, 0);
                         let wanted: Vec<f32> = (0..out.len())
                             .map(|i| {
                                 let begin = match start {
@@ -244,7 +234,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         for body in bodies() {
-            let (a, b) = (&integers(6)[..], &integers(12)[..]);
+            let (a, b) = (&integers(6, 0)[..], &integers(12, 0)[..]);
             let run = |a_row, a_step, width, start| {
                 let job = Product { a, a_row, a_step, b, width, start };
                 let go = || body.product(&job, &mut [0.0; 8]);

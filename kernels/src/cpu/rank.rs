@@ -1,6 +1,6 @@
 //! The inner loop of a rank-k update: rows of a matrix, in place.
 
-use super::simd::Simd;
+use super::simd::{Simd, with_rows};
 
 /// Rows that share what is read of the right factor: two vectors of each leave 4 of 16 registers for
 /// the operands.
@@ -133,14 +133,9 @@ impl<'a> Panel<'a> {
         for row in (first..end).step_by(ROWS) {
             let from = (left.get(row..).unwrap_or_default(), job.left_step);
             let to = &mut packed[(row - first) * summands..];
-            match end - row {
-                1 => pack::<1>(from, job.rate, summands, to),
-                2 => pack::<2>(from, job.rate, summands, to),
-                3 => pack::<3>(from, job.rate, summands, to),
-                4 => pack::<4>(from, job.rate, summands, to),
-                5 => pack::<5>(from, job.rate, summands, to),
-                _ => pack::<ROWS>(from, job.rate, summands, to),
-            }
+            with_rows!(ROWS.min(end - row), ROWS, [1 2 3 4 5 6], |N| {
+                pack::<N>(from, job.rate, summands, to)
+            });
         }
         let mut kept = [1.0; BLOCK];
         if from == 0 {
@@ -161,15 +156,9 @@ impl<'a> Panel<'a> {
             for side in (0..columns).step_by(width) {
                 for row in (top..bottom).step_by(ROWS) {
                     for column in (side..columns.min(side + width)).step_by(S::TILE) {
-                        let at = [row, column];
-                        match end - row {
-                            1 => self.rows_of::<S, 1>(simd, at, w),
-                            2 => self.rows_of::<S, 2>(simd, at, w),
-                            3 => self.rows_of::<S, 3>(simd, at, w),
-                            4 => self.rows_of::<S, 4>(simd, at, w),
-                            5 => self.rows_of::<S, 5>(simd, at, w),
-                            _ => self.rows_of::<S, ROWS>(simd, at, w),
-                        }
+                        with_rows!(ROWS.min(end - row), ROWS, [1 2 3 4 5 6], |N| {
+                            self.rows_of::<S, N>(simd, [row, column], w)
+                        });
                     }
                 }
             }

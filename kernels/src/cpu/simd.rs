@@ -7,6 +7,13 @@ pub const WHOLE: f32 = 12_582_912.0;
 /// Floats in the widest vector.
 pub const WIDEST: usize = 16;
 
+/// Start and end of every one of `parts` parts of `0..count`, of nearly equal length: a short last
+/// group of rows would wait on the latency of its sums.
+#[inline(always)]
+pub fn even_parts(count: usize, parts: usize) -> impl Iterator<Item = [usize; 2]> {
+    (0..parts).map(move |part| [part * count / parts, (part + 1) * count / parts])
+}
+
 /// A set of vector instructions; holding a value proves that the processor has them.
 ///
 /// A tile of channels is [`TILE`](Simd::TILE) = two vectors wide.
@@ -194,6 +201,14 @@ pub trait Simd: Copy {
         let to = &mut to[..Self::WIDTH];
         // SAFETY: the slice above has `WIDTH` floats.
         unsafe { self.write(to.as_mut_ptr(), value) }
+    }
+
+    /// The sum of the lanes, from the first on.
+    #[inline(always)]
+    fn sum(self, value: Self::Vector) -> f32 {
+        let mut lanes = [0.0; WIDEST];
+        self.store(&mut lanes, value);
+        lanes[..Self::WIDTH].iter().sum()
     }
 
     /// Reads the two vectors of a tile.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::buffers::Buffer;
+use super::simd::even_parts;
 
 /// Images that are worth a part of their own: each part has its own gradient of the weights.
 const IMAGES: usize = 8;
@@ -22,7 +23,7 @@ pub fn slots(n: usize, lanes: usize, batches: usize) -> Vec<Range<usize>> {
     let [least, most] = [LANES, 2 * LANES].map(|parts| parts.div_ceil(lanes));
     let (images, least) = if batches > 1 { (2 * IMAGES, 1) } else { (IMAGES, least) };
     let count = n.div_ceil(images).clamp(least, most).min(n);
-    (0..count).map(|slot| slot * n / count..(slot + 1) * n / count).collect()
+    even_parts(n, count).map(|[start, end]| start..end).collect()
 }
 
 /// Images `0..n` in groups.

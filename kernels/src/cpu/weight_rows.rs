@@ -1,7 +1,7 @@
 //! The gradient of a convolution's weight.
 
 use super::contract::{Contraction, RowOffsets, Run};
-use super::convolution::Convolution;
+use super::convolution::{Convolution, Way};
 use super::instruction_set::InstructionSet;
 use super::layout::{Map, strips};
 use super::winograd::Scratch;
@@ -17,11 +17,11 @@ impl Convolution {
         (weight, first): (&mut [f32], bool),
         scratch: &mut Option<Scratch>,
     ) {
-        match (&self.amx, &self.winograd, scratch) {
-            (Some(amx), _, Some(scratch)) => {
+        match (&self.way, scratch) {
+            (Way::Amx(amx), Some(scratch)) => {
                 return amx.weight(inputs, (delta, deltas), (weight, first), scratch);
             }
-            (None, Some(winograd), Some(scratch)) => {
+            (Way::Winograd(winograd), Some(scratch)) => {
                 return winograd.weight(body, inputs, (delta, deltas), (weight, first), scratch);
             }
             _ => {}

@@ -47,7 +47,7 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     fn run(&self, images: &[f32]) -> Vec<f32> {
-        if let Some(winograd) = self.way.winograd.as_ref().filter(|way| way.is_wide()) {
+        if let Some(winograd) = self.way.wide() {
             return winograd.convolve_batch(self.body, images, &self.weight);
         }
         let (image, out_image) = (self.from.dense(), self.to.dense());

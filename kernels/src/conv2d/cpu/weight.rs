@@ -12,7 +12,7 @@ impl Plan {
     /// The gradient of the weight for the output's gradient `dy` and images `x`.
     pub fn weight(&self, body: &dyn InstructionSet, dy: &[f32], x: &[f32]) -> Vec<f32> {
         let way = self.forward();
-        if let Some(winograd) = way.winograd.as_ref().filter(|way| way.is_wide()) {
+        if let Some(winograd) = way.wide() {
             return self.restored(body, &way, winograd.weight_batch(body, x, (self.delta, dy)));
         }
         let slots = slots(self.shape.n, 1, 1);
