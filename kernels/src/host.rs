@@ -7,7 +7,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
 
 use crate::inference::depthwise;
-use crate::inference::fused_linear::{self, LinearEpilogue};
+use crate::inference::fused_linear::{self, Activation};
 use crate::inference::{FusedConvOptions, attention, fused_conv2d, layer_norm};
 use crate::rank_update::{self, Coefficient};
 use crate::{gram, inverse_power, weighted_sums};
@@ -61,7 +61,7 @@ pub(crate) struct HostTable<B: Backend> {
         fn([FloatTensor<B>; 4], FusedConvOptions, Option<FloatTensor<B>>) -> FloatTensor<B>,
     /// Rows, weight and bias.
     pub fused_linear:
-        fn([FloatTensor<B>; 3], LinearEpilogue<FloatTensor<B>, FloatTensor<B>>) -> FloatTensor<B>,
+        fn([FloatTensor<B>; 3], Activation, Option<fused_linear::Residual<B>>) -> FloatTensor<B>,
     /// At least one row for each of at least one task.
     pub gram: fn(FloatTensor<B>, &[usize], usize) -> FloatTensor<B>,
     /// The inverse and the new mean.

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{Simd, single_instructions};
+use super::simd::{Simd, single_instructions, transposed_quarters};
 
 /// Eight lanes with fused multiply-add. Only [`Avx2::detect`] makes one.
 #[derive(Clone, Copy)]
@@ -35,24 +35,6 @@ impl Simd for Avx2 {
     const WIDTH: usize = 8;
 
     #[inline(always)]
-    fn splat(self, value: f32) -> __m256 {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_set1_ps(value) }
-    }
-
-    #[inline(always)]
-    unsafe fn read(self, from: *const f32) -> __m256 {
-        // SAFETY: `self` proves AVX2 and the caller promises eight readable floats.
-        unsafe { _mm256_loadu_ps(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn write(self, to: *mut f32, value: __m256) {
-        // SAFETY: `self` proves AVX2 and the caller promises eight writable floats.
-        unsafe { _mm256_storeu_ps(to, value) }
-    }
-
-    #[inline(always)]
     unsafe fn read_first(self, from: *const f32, count: usize) -> __m256 {
         // SAFETY: `self` proves AVX2 and the caller promises so many readable floats; no others are
         // read.
@@ -66,7 +48,7 @@ impl Simd for Avx2 {
         unsafe { _mm256_maskstore_ps(to, first(count), value) }
     }
 
-    single_instructions! { __m256:
+    single_instructions! { __m256: _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps;
         add(a, b): _mm256_add_ps, sub(a, b): _mm256_sub_ps, mul(a, b): _mm256_mul_ps,
         div(a, b): _mm256_div_ps, mul_add(a, b, c): _mm256_fmadd_ps,
     }
@@ -125,16 +107,12 @@ impl Simd for Avx2 {
                 (0, [left(0), left(1), left(2), left(3)]),
                 (4, [right(0), right(1), right(2), right(3)]),
             ] {
-                let low =
-                    [_mm256_unpacklo_ps(rows[0], rows[1]), _mm256_unpacklo_ps(rows[2], rows[3])];
-                let high =
-                    [_mm256_unpackhi_ps(rows[0], rows[1]), _mm256_unpackhi_ps(rows[2], rows[3])];
-                let columns = [
-                    _mm256_shuffle_ps::<0x44>(low[0], low[1]),
-                    _mm256_shuffle_ps::<0xee>(low[0], low[1]),
-                    _mm256_shuffle_ps::<0x44>(high[0], high[1]),
-                    _mm256_shuffle_ps::<0xee>(high[0], high[1]),
-                ];
+                let columns = transposed_quarters!(
+                    rows,
+                    _mm256_unpacklo_ps,
+                    _mm256_unpackhi_ps,
+                    _mm256_shuffle_ps
+                );
                 for (j, column) in columns.into_iter().enumerate() {
                     _mm256_storeu_ps(to.add((at + j) * out), column);
                 }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{Simd, single_instructions};
+use super::simd::{Simd, single_instructions, transposed_quarters};
 
 /// Sixteen lanes with fused multiply-add. Only [`Avx512::detect`] makes one.
 #[derive(Clone, Copy, Debug)]
@@ -33,24 +33,6 @@ impl Simd for Avx512 {
     const ROWS: usize = 14;
 
     #[inline(always)]
-    fn splat(self, value: f32) -> __m512 {
-        // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_set1_ps(value) }
-    }
-
-    #[inline(always)]
-    unsafe fn read(self, from: *const f32) -> __m512 {
-        // SAFETY: `self` proves AVX-512F and the caller promises sixteen readable floats.
-        unsafe { _mm512_loadu_ps(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn write(self, to: *mut f32, value: __m512) {
-        // SAFETY: `self` proves AVX-512F and the caller promises sixteen writable floats.
-        unsafe { _mm512_storeu_ps(to, value) }
-    }
-
-    #[inline(always)]
     unsafe fn read_first(self, from: *const f32, count: usize) -> __m512 {
         // SAFETY: `self` proves AVX-512F and the caller promises so many readable floats; no others
         // are read.
@@ -64,7 +46,7 @@ impl Simd for Avx512 {
         unsafe { _mm512_mask_storeu_ps(to, first(count), value) }
     }
 
-    single_instructions! { __m512:
+    single_instructions! { __m512: _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps;
         add(a, b): _mm512_add_ps, sub(a, b): _mm512_sub_ps, mul(a, b): _mm512_mul_ps,
         div(a, b): _mm512_div_ps, mul_add(a, b, c): _mm512_fmadd_ps,
     }
@@ -129,16 +111,12 @@ impl Simd for Avx512 {
                     _mm512_insertf32x4::<3>(rows, part(i + 12))
                 };
                 let rows = [rows(0), rows(1), rows(2), rows(3)];
-                let low =
-                    [_mm512_unpacklo_ps(rows[0], rows[1]), _mm512_unpacklo_ps(rows[2], rows[3])];
-                let high =
-                    [_mm512_unpackhi_ps(rows[0], rows[1]), _mm512_unpackhi_ps(rows[2], rows[3])];
-                let columns = [
-                    _mm512_shuffle_ps::<0x44>(low[0], low[1]),
-                    _mm512_shuffle_ps::<0xee>(low[0], low[1]),
-                    _mm512_shuffle_ps::<0x44>(high[0], high[1]),
-                    _mm512_shuffle_ps::<0xee>(high[0], high[1]),
-                ];
+                let columns = transposed_quarters!(
+                    rows,
+                    _mm512_unpacklo_ps,
+                    _mm512_unpackhi_ps,
+                    _mm512_shuffle_ps
+                );
                 for (j, column) in columns.into_iter().enumerate() {
                     _mm512_storeu_ps(to.add((at + j) * out), column);
                 }

@@ -9,7 +9,6 @@ pub struct Run {
     pub a: usize,
     /// Where the vectors of the first step lie.
     pub b: usize,
-    /// Number of steps.
     pub len: usize,
 }
 
@@ -23,7 +22,6 @@ pub enum RowOffsets<'a> {
 }
 
 impl RowOffsets<'_> {
-    /// The place of a row.
     #[inline(always)]
     fn of(&self, row: usize) -> usize {
         match self {
@@ -53,11 +51,9 @@ pub struct Contraction<'a> {
     pub rows: &'a [usize],
     /// The vectors.
     pub b: &'a [f32],
-    /// The steps.
     pub runs: &'a [Run],
-    /// Distance between the scalars of adjacent steps of a run.
+    /// Distances between the scalars and between the vectors of adjacent steps of a run.
     pub a_step: usize,
-    /// Distance between the vectors of adjacent steps of a run.
     pub b_step: usize,
     /// Where the tiles of the rows lie in `out`.
     pub to: RowOffsets<'a>,

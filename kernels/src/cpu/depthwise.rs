@@ -25,8 +25,8 @@ pub struct Depthwise<'a> {
     pub bounds: [f32; 2],
 }
 
-/// Writes the plane of `job.out` pixels, all of them. Of `padded`, [`padded_floats`] are used: zeros at first, then left
-/// as they are between planes of the same job but for their pixels.
+/// Writes all pixels of the plane. `padded` has [`padded_floats`] floats: zeros before the first plane, then what the
+/// plane before left there, if its job differed in nothing but its pixels, filter and map.
 #[inline(always)]
 pub fn depthwise<S: Simd>(
     simd: S,
@@ -60,7 +60,7 @@ impl Layout {
     }
 }
 
-/// Floats of padded memory that planes like this one take in turn; zeros before the first.
+/// Floats of padded memory that planes like this one take in turn.
 pub fn padded_floats(job: &Depthwise<'_>) -> usize {
     let layout = Layout::of(job, job.filter.len().isqrt());
     layout.rows * layout.row

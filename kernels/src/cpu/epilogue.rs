@@ -19,21 +19,13 @@ pub enum Epilogue<'a> {
         /// `[rows, columns]`.
         add: Option<&'a [f32]>,
     },
-    /// `activation(sum + bias)`, with a bias by column.
+    /// `activation(sum + bias) * scale + add`: by column bias and scale, by element what is added.
     Columns {
         /// `[columns]`.
         bias: &'a [f32],
-        /// What follows.
         activation: Activation,
-    },
-    /// `(sum + bias) * scale + add`: by column bias and scale, by element what is added.
-    Residual {
-        /// `[columns]`.
-        bias: &'a [f32],
-        /// `[columns]`, ones if there is none.
-        scale: Option<&'a [f32]>,
-        /// `[rows, columns]`.
-        add: &'a [f32],
+        /// `[columns]`, ones if there is none, and `[rows, columns]`.
+        residual: Option<(Option<&'a [f32]>, &'a [f32])>,
     },
 }
 
@@ -48,23 +40,6 @@ pub enum Activation {
     QuickGelu,
 }
 
-/// `change` of every vector of a row, given its first column; less than a vector in the end.
-macro_rules! for_vectors {
-    ($simd:expr, $row:expr, |$at:ident, $count:ident, $value:ident| $changed:expr) => {
-        let length = $row.len();
-        for $at in (0..length).step_by(S::WIDTH) {
-            let $count = (length - $at).min(S::WIDTH);
-            // SAFETY: so many floats are left of the row.
-            unsafe {
-                let place = $row.as_mut_ptr().add($at);
-                let $value = $simd.read_up_to(place, $count);
-                let changed = $changed;
-                $simd.write_up_to(place, $count, changed);
-            }
-        }
-    };
-}
-
 impl Epilogue<'_> {
     /// Panics unless there is enough for so many rows and columns.
     pub fn check(&self, rows: usize, columns: usize) {
@@ -75,11 +50,12 @@ impl Epilogue<'_> {
                     && shift.len() >= rows
                     && add.is_none_or(|add| add.len() >= rows * columns)
             }
-            Self::Columns { bias, .. } => bias.len() == columns,
-            Self::Residual { bias, scale, add } => {
+            Self::Columns { bias, residual, .. } => {
                 bias.len() == columns
-                    && scale.is_none_or(|scale| scale.len() == columns)
-                    && add.len() >= rows * columns
+                    && residual.is_none_or(|(scale, add)| {
+                        scale.is_none_or(|scale| scale.len() == columns)
+                            && add.len() >= rows * columns
+                    })
             }
         };
         assert!(
@@ -110,32 +86,38 @@ impl Epilogue<'_> {
     /// registers.
     #[inline(always)]
     pub fn row<S: Simd>(&self, simd: S, row: usize, [first, columns]: [usize; 2], out: &mut [f32]) {
+        let Self::Columns { bias, activation, residual } = *self else { return };
         let width = out.len();
-        match *self {
-            Self::Sum | Self::Rows { .. } => {}
-            Self::Columns { bias, activation } => {
-                let bias = &bias[first..][..width];
-                for_vectors!(simd, out, |at, count, sum| {
-                    let x = simd.add(sum, simd.read_up_to(bias[at..].as_ptr(), count));
-                    match activation {
-                        Activation::Identity => x,
-                        Activation::Gelu => gelu(simd, x),
-                        Activation::QuickGelu => quick_gelu(simd, x),
+        let bias = &bias[first..][..width];
+        let residual = residual.map(|(scale, add)| {
+            let scale = scale.map(|scale| &scale[first..][..width]);
+            (scale, &add[row * columns + first..][..width])
+        });
+        for at in (0..width).step_by(S::WIDTH) {
+            let count = (width - at).min(S::WIDTH);
+            // SAFETY: so many floats are left of the row, and of what is as long.
+            unsafe {
+                let place = out.as_mut_ptr().add(at);
+                let sum = simd.read_up_to(place, count);
+                let x = simd.add(sum, simd.read_up_to(bias.as_ptr().add(at), count));
+                let y = match activation {
+                    Activation::Identity => x,
+                    Activation::Gelu => gelu(simd, x),
+                    Activation::QuickGelu => quick_gelu(simd, x),
+                };
+                let y = match residual {
+                    None => y,
+                    Some((scale, add)) => {
+                        let add = simd.read_up_to(add.as_ptr().add(at), count);
+                        match scale {
+                            Some(of) => {
+                                simd.mul_add(y, simd.read_up_to(of.as_ptr().add(at), count), add)
+                            }
+                            None => simd.add(y, add),
+                        }
                     }
-                });
-            }
-            Self::Residual { bias, scale, add } => {
-                let bias = &bias[first..][..width];
-                let scale = scale.map(|scale| &scale[first..][..width]);
-                let add = &add[row * columns + first..][..width];
-                for_vectors!(simd, out, |at, count, sum| {
-                    let x = simd.add(sum, simd.read_up_to(bias[at..].as_ptr(), count));
-                    let add = simd.read_up_to(add[at..].as_ptr(), count);
-                    match scale {
-                        Some(of) => simd.mul_add(x, simd.read_up_to(of[at..].as_ptr(), count), add),
-                        None => simd.add(x, add),
-                    }
-                });
+                };
+                simd.write_up_to(place, count, y);
             }
         }
     }

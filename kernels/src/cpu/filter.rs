@@ -8,19 +8,15 @@ use super::buffers::Buffer;
 use super::instruction_set::InstructionSet;
 use super::layout::Tap;
 
-/// Shape of a weight `[o, i, side, side]`.
+/// Shape of a weight `[o, i, side, side]`, of `o` output channels and `i` input channels.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter {
-    /// Output channels.
     pub o: usize,
-    /// Input channels.
     pub i: usize,
-    /// Side of the window.
     pub side: usize,
 }
 
 impl Filter {
-    /// Number of weights.
     pub fn len(&self) -> usize {
         self.o * self.i * self.side * self.side
     }
@@ -134,9 +130,8 @@ fn each_tile<T: Send>(
     tiles.collect::<Vec<_>>().into_par_iter().for_each(work);
 }
 
-/// Writes the transpose of rows of a tile, one for each input channel: a row for each output channel, with
-/// zeros where there is no input channel. `channels` are those of input and output from here on, of which at most a
-/// tile is written.
+/// Transposes a tile, from a row for each input channel to a row for each output channel, with zeros where there is no
+/// input channel. `channels` are those of input and output that are left, of which a tile is written at most.
 fn turn_tile(body: &dyn InstructionSet, channels: [usize; 2], from: &[f32], to: &mut [f32]) {
     let tile = body.tile();
     let [rows, columns] = channels.map(|channels| channels.min(tile));

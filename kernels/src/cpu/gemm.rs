@@ -105,7 +105,6 @@ pub struct Gemm<'a> {
     pub a: (&'a [f32], usize),
     /// `[steps, columns]`.
     pub b: &'a RightMatrix<'a>,
-    /// Number of rows.
     pub rows: usize,
     /// What is written in the product's place.
     pub epilogue: Epilogue<'a>,
@@ -114,20 +113,20 @@ pub struct Gemm<'a> {
 /// Most vectors of a row at once.
 const VECTORS: usize = 3;
 
-/// Most vectors of so many floats in a panel. Where registers are few, more rows of narrower panels read less of a
-/// panel for each product, and its steps fit the L1 cache for longer.
+/// Most vectors of `width` floats in a row of a panel. Where registers are few, more rows of narrower panels read less
+/// of a panel for each product, and its steps fit the L1 cache for longer.
 fn most_vectors(width: usize) -> usize {
     if width < WIDEST { 2 } else { VECTORS }
 }
 
-/// Steps of a panel of vectors of so many floats that all rows take before the next ones. Narrow panels of so many
-/// fit the L1 cache; of wide ones every group of rows uses a step often enough to read it from the L2 cache.
+/// Steps of a panel that all rows take before the next steps. So many of a narrow panel fit the L1 cache; of a wide
+/// one, every group of rows uses a step often enough to read it from the L2 cache.
 fn steps_at_once(width: usize) -> usize {
     if width < WIDEST { 384 } else { usize::MAX }
 }
 
-/// Rows that every panel takes before the next rows: of the steps that narrow panels take at once, so many fit the L2
-/// cache. Wide panels, which are fewer, take all rows: nothing else was measured.
+/// Rows that every panel takes before the next rows. With the steps that narrow panels take at once, so many fit the
+/// L2 cache. Wide panels, which are fewer, take all rows: nothing else was measured.
 fn rows_at_once(width: usize) -> usize {
     if width < WIDEST { 144 } else { usize::MAX }
 }
@@ -322,9 +321,10 @@ mod tests {
                         add: Some(&add),
                     };
                     let activation = Activation::Identity;
-                    let columns_alone = Epilogue::Columns { bias: &by_column, activation };
-                    let residual =
-                        Epilogue::Residual { bias: &by_column, scale: Some(&by_column), add: &add };
+                    let bias = &by_column[..];
+                    let columns_alone = Epilogue::Columns { bias, activation, residual: None };
+                    let residual = Some((Some(bias), &add[..]));
+                    let residual = Epilogue::Columns { bias, activation, residual };
                     for epilogue in [Epilogue::Sum, of_rows, columns_alone, residual] {
                         let wanted = |row: usize, column: usize| {
                             let (sum, add) = (sum(row, column), add[row * columns + column]);
@@ -334,8 +334,8 @@ mod tests {
                                 Epilogue::Rows { .. } => {
                                     (sum * by_row[row] + by_row[row]).clamp(-50.0, 60.0) + add
                                 }
-                                Epilogue::Columns { .. } => sum + bias,
-                                Epilogue::Residual { .. } => (sum + bias) * bias + add,
+                                Epilogue::Columns { residual: None, .. } => sum + bias,
+                                Epilogue::Columns { .. } => (sum + bias) * bias + add,
                             }
                         };
                         let (b, size) = ((&b[..], b_row), [steps, columns]);

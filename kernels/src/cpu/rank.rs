@@ -18,9 +18,6 @@ const MANY: usize = 8;
 /// share the nearest cache.
 const PANEL: usize = 64;
 
-/// Floats in the widest tile.
-const WIDEST: usize = 32;
-
 /// `w[i, :] = kept[i] * w[i, :] + sum over s of rate * left[s, i] * right[s, :]` for adjacent rows.
 pub struct RankUpdate<'a> {
     /// The left factor from the first row on, a row of `left_step` floats for each summand.
@@ -31,9 +28,7 @@ pub struct RankUpdate<'a> {
     pub rate: f32,
     /// The right factor: of one summand a row of `columns` floats, of more as [`tiles`] packs them.
     pub right: &'a [f32],
-    /// Length of a row.
     pub columns: usize,
-    /// Number of summands.
     pub summands: usize,
     /// What to multiply the old rows with: a value for each, or one for all.
     pub kept: &'a [f32],

@@ -103,16 +103,9 @@ pub trait Simd: Copy {
         }
     }
 
-    /// `a + b`.
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-
-    /// `a - b`.
     fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-
-    /// `a * b`.
     fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-
-    /// `a / b`.
     fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
     /// `a * b + c`.
@@ -241,19 +234,58 @@ macro_rules! with_rows {
 }
 pub(super) use with_rows;
 
-/// Operations of [`Simd`] that are one instruction, all of which the type proves.
+/// Operations of [`Simd`] that are one instruction, all of which the type proves: those that fill,
+/// read and write a vector, then others.
 #[cfg(target_arch = "x86_64")]
 macro_rules! single_instructions {
-    ($vector:ty: $($name:ident($($arg:ident),*): $instruction:ident,)*) => {$(
+    ($vector:ty: $splat:ident, $read:ident, $write:ident;
+     $($name:ident($($arg:ident),*): $instruction:ident,)*) => {
         #[inline(always)]
-        fn $name(self, $($arg: $vector),*) -> $vector {
+        fn splat(self, value: f32) -> $vector {
             // SAFETY: `self` proves that the processor has it.
-            unsafe { $instruction($($arg),*) }
+            unsafe { $splat(value) }
         }
-    )*};
+
+        #[inline(always)]
+        unsafe fn read(self, from: *const f32) -> $vector {
+            // SAFETY: as above, and the caller promises readable floats for a vector.
+            unsafe { $read(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn write(self, to: *mut f32, value: $vector) {
+            // SAFETY: as above, and the caller promises writable floats for a vector.
+            unsafe { $write(to, value) }
+        }
+
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: $vector),*) -> $vector {
+                // SAFETY: `self` proves that the processor has it.
+                unsafe { $instruction($($arg),*) }
+            }
+        )*
+    };
 }
 #[cfg(target_arch = "x86_64")]
 pub(super) use single_instructions;
+
+/// The transposes of 4x4 blocks that lie side by side in four vectors.
+#[cfg(target_arch = "x86_64")]
+macro_rules! transposed_quarters {
+    ($rows:ident, $low:ident, $high:ident, $shuffle:ident) => {{
+        let low = [$low($rows[0], $rows[1]), $low($rows[2], $rows[3])];
+        let high = [$high($rows[0], $rows[1]), $high($rows[2], $rows[3])];
+        [
+            $shuffle::<0x44>(low[0], low[1]),
+            $shuffle::<0xee>(low[0], low[1]),
+            $shuffle::<0x44>(high[0], high[1]),
+            $shuffle::<0xee>(high[0], high[1]),
+        ]
+    }};
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use transposed_quarters;
 
 #[cfg(test)]
 mod tests {

@@ -13,8 +13,8 @@ const IMAGES: usize = 8;
 /// Lanes whose batches need no parts to keep the threads busy. Fewer come with others beside them.
 const LANES: usize = 8;
 
-/// The images of every part of so many `batches` together; none is empty. So many `lanes` of the same
-/// are worked on at once, and need fewer parts each, and so do batches, which come in several calls.
+/// The images of every part of `n` images, which are those of so many `batches`; no part is empty. `lanes` such
+/// calls run at once and so need fewer parts each; so do batches, which come in several calls.
 ///
 /// The number of parts follows from the work alone, because every part rounds its own sums: were it
 /// the number of threads, the results would depend on it.

@@ -15,17 +15,17 @@ use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
 use crate::registry;
 
-/// What follows a linear layer, with vectors and matrices of these types.
+/// What follows a linear layer.
 #[derive(Clone, Debug)]
-pub enum LinearEpilogue<V, M> {
+pub enum LinearEpilogue<B: Backend> {
     /// A function of every value.
     Activation(Activation),
     /// `y * scale + add`.
     Residual {
         /// By output, `[o]`; ones if there is none.
-        scale: Option<V>,
+        scale: Option<Tensor<B, 1>>,
         /// `[n, o]`.
-        add: M,
+        add: Tensor<B, 2>,
     },
 }
 
@@ -40,7 +40,7 @@ pub fn fused_linear<B: Backend>(
     x: Tensor<B, 2>,
     weight: Tensor<B, 2>,
     bias: Tensor<B, 1>,
-    epilogue: LinearEpilogue<Tensor<B, 1>, Tensor<B, 2>>,
+    epilogue: LinearEpilogue<B>,
 ) -> Tensor<B, 2> {
     let ([n, inputs], [wanted, outputs]) = (x.dims(), weight.dims());
     assert_eq!(inputs, wanted, "a weight of as many rows as there are inputs");
@@ -57,51 +57,46 @@ pub fn fused_linear<B: Backend>(
     }
     match registry::f32_table::<HostTable<B>>("fused_linear", types) {
         Some(table) if inputs > 0 => {
-            let epilogue = match epilogue {
-                LinearEpilogue::Activation(of) => LinearEpilogue::Activation(of),
+            let (activation, residual) = match epilogue {
+                LinearEpilogue::Activation(activation) => (activation, None),
                 LinearEpilogue::Residual { scale, add } => {
-                    LinearEpilogue::Residual { scale: scale.map(unwrap), add: unwrap(add) }
+                    (Activation::Identity, Some((scale.map(unwrap), unwrap(add))))
                 }
             };
-            wrap((table.fused_linear)([unwrap(x), unwrap(weight), unwrap(bias)], epilogue))
+            let of = [unwrap(x), unwrap(weight), unwrap(bias)];
+            wrap((table.fused_linear)(of, activation, residual))
         }
         _ => reference::fused_linear(x, weight, bias, epilogue),
     }
 }
 
+/// A residual connection's scale by output, where there is one, and what is added.
+pub(crate) type Residual<B> = (Option<FloatTensor<B>>, FloatTensor<B>);
+
 /// See [`HostTable`](crate::host::HostTable).
 pub(crate) fn on_host<B: HostBackend>(
     tensors: [FloatTensor<B>; 3],
-    epilogue: LinearEpilogue<FloatTensor<B>, FloatTensor<B>>,
+    activation: Activation,
+    residual: Option<Residual<B>>,
 ) -> FloatTensor<B> {
     let [n, inputs]: [usize; 2] = tensors[0].shape().dims();
     let (outputs, body) = (tensors[1].shape()[1], chosen());
     let values = tensors.each_ref().map(elements::<B>);
     let [x, weight, bias] = values.each_ref().map(|of| &**of);
-    let epilogue = match &epilogue {
-        LinearEpilogue::Activation(activation) => LinearEpilogue::Activation(*activation),
-        LinearEpilogue::Residual { scale, add } => LinearEpilogue::Residual {
-            scale: scale.as_ref().map(elements::<B>),
-            add: elements::<B>(add),
-        },
-    };
+    let residual = residual.as_ref();
+    let residual =
+        residual.map(|(scale, add)| (scale.as_ref().map(elements::<B>), elements::<B>(add)));
     let pack = |_| RightMatrix::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
     let rows = rows_of_a_task(n, inputs * outputs);
     let write = |right: &RightMatrix<'_>, [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
         let place = task * rows * outputs;
-        let epilogue = match &epilogue {
-            LinearEpilogue::Activation(activation) => {
-                Epilogue::Columns { bias, activation: *activation }
-            }
-            LinearEpilogue::Residual { scale, add } => {
-                Epilogue::Residual { bias, scale: scale.as_deref(), add: &add[place..][..y.len()] }
-            }
-        };
+        let residual = residual.as_ref();
+        let residual = residual.map(|(scale, add)| (scale.as_deref(), &add[place..][..y.len()]));
         let job = Gemm {
             a: (&x[task * rows * inputs..], inputs),
             b: right,
             rows: y.len() / outputs,
-            epilogue,
+            epilogue: Epilogue::Columns { bias, activation, residual },
         };
         body.gemm(&job, (y, outputs));
     };

@@ -12,11 +12,6 @@ pub struct FusedConvOptions {
 }
 
 impl FusedConvOptions {
-    /// Of a window of one pixel.
-    pub fn pointwise(bounds: [f32; 2]) -> Self {
-        Self { stride: 1, padding: [0; 4], bounds }
-    }
-
     /// Height and width of the result, of maps `[n, c, h, w]`.
     ///
     /// # Panics

@@ -85,7 +85,7 @@ pub fn fused_linear<B: Backend>(
     x: Tensor<B, 2>,
     weight: Tensor<B, 2>,
     bias: Tensor<B, 1>,
-    epilogue: LinearEpilogue<Tensor<B, 1>, Tensor<B, 2>>,
+    epilogue: LinearEpilogue<B>,
 ) -> Tensor<B, 2> {
     let y = linear(x, weight, Some(bias));
     match epilogue {

@@ -21,6 +21,11 @@ fn drawn<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, 
     Tensor::from_data(Numbers(seed).data(shape, |x| x), &Default::default())
 }
 
+/// Options of a window of one pixel.
+fn pointwise(bounds: [f32; 2]) -> FusedConvOptions {
+    FusedConvOptions { stride: 1, padding: [0; 4], bounds }
+}
+
 /// Every layer on drawn numbers, some with strided inputs: its name and what it gives.
 fn layers<B: Backend>(rows: usize, inputs: usize, outputs: usize) -> Vec<(String, Vec<f32>)> {
     let mut all = Vec::new();
@@ -47,7 +52,6 @@ fn layers<B: Backend>(rows: usize, inputs: usize, outputs: usize) -> Vec<(String
     let map = || [drawn::<B, 1>(9, [outputs]), drawn(10, [outputs])];
     let maps = || drawn::<B, 4>(11, [2, inputs, rows, 3]);
     let weight = || drawn::<B, 4>(12, [outputs, inputs, 1, 1]);
-    let pointwise = FusedConvOptions::pointwise;
     add("pointwise", read(fused_conv2d(maps(), weight(), map(), pointwise(RELU6), None)));
     let residual = Some(drawn(13, [2, outputs, rows, 3]));
     let options = pointwise(EVERYTHING);
@@ -87,7 +91,7 @@ pub fn nothing_is_embedded_as_nothing<B: Backend>() {
     assert_eq!(attention(Tensor::<B, 3>::zeros([2, 0, 6], &device), 1).dims(), [2, 0, 2]);
     let maps = |shape: [usize; 4]| Tensor::<B, 4>::zeros(shape, &device);
     let map = [vector(2), vector(2)];
-    let options = FusedConvOptions::pointwise(RELU6);
+    let options = pointwise(RELU6);
     let found = fused_conv2d(maps([0, 3, 4, 4]), maps([2, 3, 1, 1]), map, options, None);
     assert_eq!(found.dims(), [0, 2, 4, 4]);
 }
@@ -123,7 +127,7 @@ pub fn shapes_that_do_not_fit_are_refused<B: Backend>() {
     refused("heads", &|| {
         attention(Tensor::<B, 3>::zeros([1, 2, 8], &device), 2);
     });
-    let usual = FusedConvOptions::pointwise(RELU6);
+    let usual = pointwise(RELU6);
     refused("for each output, channel", &|| convolved([2, 4, 1, 1], 2, usual));
     refused("for each output, channel", &|| convolved([2, 3, 3, 1], 2, usual));
     refused("a value for each output", &|| convolved([2, 3, 1, 1], 3, usual));
@@ -134,7 +138,7 @@ pub fn shapes_that_do_not_fit_are_refused<B: Backend>() {
     refused("a stride of 1 or 2", &|| {
         convolved([2, 3, 1, 1], 2, FusedConvOptions { stride: 0, ..usual });
     });
-    refused("bounds", &|| convolved([2, 3, 1, 1], 2, FusedConvOptions::pointwise([1.0, 0.0])));
+    refused("bounds", &|| convolved([2, 3, 1, 1], 2, pointwise([1.0, 0.0])));
     refused("the shape of the result", &|| {
         let (map, add) = ([vector(2), vector(2)], Some(maps([1, 2, 4, 3])));
         fused_conv2d(maps([1, 3, 4, 4]), maps([2, 3, 1, 1]), map, usual, add);
@@ -179,7 +183,7 @@ pub fn pointwise_gradients_flow_under_autodiff<B: Backend>() {
         .map(|of| Tensor::<Autodiff<B>, 1>::from_data(of, &device).require_grad());
     let add = Tensor::<Autodiff<B>, 4>::zeros([1, 2, 2, 2], &device).require_grad();
     let map = [scale.clone(), shift.clone()];
-    let options = FusedConvOptions::pointwise([-50.0, 50.0]);
+    let options = pointwise([-50.0, 50.0]);
     let y = fused_conv2d(x.clone(), weight.clone(), map, options, Some(add.clone()));
     let from = y.sum().backward();
     let close = |name: &str, found: Option<Vec<f32>>, wanted: &[f32]| {
