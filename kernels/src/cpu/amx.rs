@@ -5,7 +5,6 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
-use std::sync::LazyLock;
 
 use super::amx_convolution::{BLOCK, BlockProduct};
 use super::avx512::Avx512;
@@ -14,24 +13,21 @@ use super::avx512::Avx512;
 ///
 /// Both take numbers below the smallest normal `f32` for zero.
 #[derive(Clone, Copy, Debug)]
-pub struct Amx(&'static Avx512);
+pub struct Amx(Avx512);
 
 impl Amx {
     /// The proof that this process may use both, if it may.
-    pub fn detect() -> Option<&'static Self> {
-        static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| {
-            let avx512 = Avx512::detect()?;
-            let found = is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512bf16")
-                && has_tiles()
-                && permitted();
-            found.then_some(Amx(avx512))
-        });
-        FOUND.as_ref()
+    pub fn detect() -> Option<Self> {
+        let avx512 = Avx512::detect()?;
+        let found = is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512bf16")
+            && has_tiles()
+            && permitted();
+        found.then_some(Self(avx512))
     }
 
     /// The instructions of AVX-512.
-    pub fn avx512(&self) -> &'static Avx512 {
+    pub fn avx512(self) -> Avx512 {
         self.0
     }
 

@@ -9,6 +9,11 @@ use super::amx_convolution::BlockProduct;
 pub struct Amx(Infallible);
 
 impl Amx {
+    #[cfg(target_arch = "x86_64")]
+    pub fn detect() -> Option<Self> {
+        None
+    }
+
     pub fn blocks(self, _: &BlockProduct<'_>, _: &mut [f32]) {
         match self.0 {}
     }

@@ -104,9 +104,7 @@ macro_rules! declare {
             fn tile(&self) -> usize;
 
             /// Products of bf16 matrices, where the set has them.
-            fn amx(&self) -> Option<Amx> {
-                None
-            }
+            fn amx(&self) -> Option<Amx>;
 
             $(
                 #[doc = concat!("See `", stringify!($module::$name), "`.")]
@@ -117,19 +115,29 @@ macro_rules! declare {
 }
 with_loops!(declare, ());
 
-/// Implements [`InstructionSet`] for a [`Simd`], compiling every loop under the attribute.
+/// Vector instructions, and products of bf16 matrices where there are any beside them.
+struct Body<S> {
+    simd: S,
+    amx: Option<Amx>,
+}
+
+/// Implements [`InstructionSet`] for the [`Body`] of a [`Simd`], compiling every loop under the attribute.
 ///
 /// A function cannot be generic over target features, so each loop is inlined into a function that
 /// has them.
 macro_rules! implement {
     (($simd:ty, $feature:tt) $($module:ident::$name:ident($($arg:ident: $type:ty),*);)*) => {
-        impl InstructionSet for $simd {
+        impl InstructionSet for Body<$simd> {
             fn name(&self) -> &'static str {
-                <$simd as Simd>::NAME
+                if self.amx.is_some() { "AMX" } else { <$simd as Simd>::NAME }
             }
 
             fn tile(&self) -> usize {
                 <$simd as Simd>::TILE
+            }
+
+            fn amx(&self) -> Option<Amx> {
+                self.amx
             }
 
             $(compile_loop!($simd, $feature, $module::$name($($arg: $type),*));)*
@@ -144,41 +152,15 @@ macro_rules! compile_loop {
             fn run(simd: $simd, $($arg: $type),*) {
                 super::$module::$name(simd, $($arg),*);
             }
-            // SAFETY: `self` proves the features.
+            // SAFETY: `self.simd` proves the features.
             #[allow(unused_unsafe)]
             unsafe {
-                run(*self, $($arg),*)
+                run(self.simd, $($arg),*)
             }
         }
     };
 }
 
-/// Implements [`InstructionSet`] for AMX, whose loops are those of AVX-512.
-#[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64"))]
-macro_rules! delegate {
-    (() $($module:ident::$name:ident($($arg:ident: $type:ty),*);)*) => {
-        impl InstructionSet for Amx {
-            fn name(&self) -> &'static str {
-                "AMX"
-            }
-
-            fn tile(&self) -> usize {
-                self.avx512().tile()
-            }
-
-            fn amx(&self) -> Option<Amx> {
-                Some(*self)
-            }
-
-            $(fn $name(&self, $($arg: $type),*) {
-                InstructionSet::$name(self.avx512(), $($arg),*);
-            })*
-        }
-    };
-}
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64"))]
-with_loops!(delegate, ());
 #[cfg(target_arch = "x86_64")]
 with_loops!(implement, (Avx512, [target_feature(enable = "avx512f")]));
 #[cfg(target_arch = "x86_64")]
@@ -189,18 +171,25 @@ with_loops!(implement, (Portable<16>, []));
 
 /// The bodies this processor can run, fastest first.
 pub fn bodies() -> Vec<&'static dyn InstructionSet> {
-    let mut bodies: Vec<&'static dyn InstructionSet> = Vec::new();
-    #[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64"))]
-    bodies.extend(Amx::detect().map(|body| body as &dyn InstructionSet));
-    #[cfg(target_arch = "x86_64")]
-    {
-        bodies.extend(Avx512::detect().map(|body| body as &dyn InstructionSet));
-        bodies.extend(Avx2::detect().map(|body| body as &dyn InstructionSet));
-    }
-    bodies.push(&Portable::<4>);
-    #[cfg(test)]
-    bodies.push(&Portable::<16>);
-    bodies
+    static BODIES: LazyLock<Vec<Box<dyn InstructionSet>>> = LazyLock::new(|| {
+        let mut bodies: Vec<Box<dyn InstructionSet>> = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(simd) = Avx512::detect() {
+                for amx in Amx::detect().map(Some).into_iter().chain([None]) {
+                    bodies.push(Box::new(Body { simd, amx }));
+                }
+            }
+            if let Some(simd) = Avx2::detect() {
+                bodies.push(Box::new(Body { simd, amx: None }));
+            }
+        }
+        bodies.push(Box::new(Body { simd: Portable::<4>, amx: None }));
+        #[cfg(test)]
+        bodies.push(Box::new(Body { simd: Portable::<16>, amx: None }));
+        bodies
+    });
+    BODIES.iter().map(|body| &**body).collect()
 }
 
 /// The body that operations run on: the one that `FEWSHOT_KERNELS` names, or the fastest.

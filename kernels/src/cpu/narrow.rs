@@ -36,7 +36,7 @@ impl Amx {
         assert!(row.is_multiple_of(2) && to.len() >= (BLOCK - 1) * row + BLOCK, "room for rows");
         with_whole(from, |rows| {
             // SAFETY: `self` proves the features, and there is room as checked above.
-            unsafe { transposed(*self.avx512(), rows, (to.as_mut_ptr(), row)) }
+            unsafe { transposed(self.avx512(), rows, (to.as_mut_ptr(), row)) }
         });
     }
 }

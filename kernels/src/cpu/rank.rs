@@ -1,6 +1,6 @@
 //! The inner loop of a rank-k update: rows of a matrix, in place.
 
-use super::simd::{Simd, with_rows};
+use super::simd::{self, Simd, with_rows};
 
 /// Rows that share what is read of the right factor: two vectors of each leave 4 of 16 registers for
 /// the operands.
@@ -17,6 +17,9 @@ const MANY: usize = 8;
 /// Most summands at once: their part of a block of the left factor and their tile of the right one
 /// share the nearest cache.
 const PANEL: usize = 64;
+
+/// Floats in the widest tile.
+const WIDEST: usize = 2 * simd::WIDEST;
 
 /// `w[i, :] = kept[i] * w[i, :] + sum over s of rate * left[s, i] * right[s, :]` for adjacent rows.
 pub struct RankUpdate<'a> {

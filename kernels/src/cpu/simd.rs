@@ -369,10 +369,10 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn the_vectors_of_this_processor_follow_their_words() {
-        if let Some(&simd) = Avx2::detect() {
+        if let Some(simd) = Avx2::detect() {
             follows_its_words(simd);
         }
-        if let Some(&simd) = Avx512::detect() {
+        if let Some(simd) = Avx512::detect() {
             follows_its_words(simd);
         }
     }
