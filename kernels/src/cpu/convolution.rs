@@ -45,11 +45,11 @@ pub struct Convolution {
     pub taps: Vec<Tap>,
     /// Offset of every tap.
     pub(super) offsets: Vec<usize>,
-    pub(super) way: Way,
+    pub(super) algorithm: Algorithm,
 }
 
 /// How a convolution is computed.
-pub(super) enum Way {
+pub(super) enum Algorithm {
     /// By its definition.
     Direct,
     /// With fewer products, of transforms.
@@ -96,9 +96,10 @@ impl Convolution {
         taps: Vec<Tap>,
         images: usize,
     ) -> Self {
-        let way = Winograd::pays(from, out, stride, images).map_or(Way::Direct, Way::Winograd);
+        let winograd = Winograd::pays(from, out, stride, images);
+        let algorithm = winograd.map_or(Algorithm::Direct, Algorithm::Winograd);
         let offsets = taps.iter().map(|tap| tap.offset).collect();
-        Self { from, out, stride, classes, whole, images: 1, taps, offsets, way }
+        Self { from, out, stride, classes, whole, images: 1, taps, offsets, algorithm }
     }
 
     /// The gradient by the input of a convolution with this stride: from that of its output in the
@@ -168,9 +169,9 @@ impl Convolution {
         out: &mut [f32],
         scratch: &mut Option<Scratch>,
     ) {
-        match (&self.way, scratch) {
-            (Way::Amx(amx), Some(scratch)) => return amx.convolve(terms, out, scratch),
-            (Way::Winograd(winograd), Some(scratch)) => {
+        match (&self.algorithm, scratch) {
+            (Algorithm::Amx(amx), Some(scratch)) => return amx.convolve(terms, out, scratch),
+            (Algorithm::Winograd(winograd), Some(scratch)) => {
                 return winograd.convolve(body, terms, out, scratch);
             }
             _ => {}

@@ -24,7 +24,7 @@ pub enum Epilogue<'a> {
         /// `[columns]`.
         bias: &'a [f32],
         activation: Activation,
-        /// `[columns]`, ones if there is none, and `[rows, columns]`.
+        /// Scale `[columns]`, ones if there is none, and what is added, `[rows, columns]`.
         residual: Option<(Option<&'a [f32]>, &'a [f32])>,
     },
 }
@@ -105,19 +105,15 @@ impl Epilogue<'_> {
                     Activation::Gelu => gelu(simd, x),
                     Activation::QuickGelu => quick_gelu(simd, x),
                 };
-                let y = match residual {
+                let done = match residual {
                     None => y,
-                    Some((scale, add)) => {
-                        let add = simd.read_up_to(add.as_ptr().add(at), count);
-                        match scale {
-                            Some(of) => {
-                                simd.mul_add(y, simd.read_up_to(of.as_ptr().add(at), count), add)
-                            }
-                            None => simd.add(y, add),
-                        }
+                    Some((None, add)) => simd.add(y, simd.read_up_to(add.as_ptr().add(at), count)),
+                    Some((Some(scale), add)) => {
+                        let scale = simd.read_up_to(scale.as_ptr().add(at), count);
+                        simd.mul_add(y, scale, simd.read_up_to(add.as_ptr().add(at), count))
                     }
                 };
-                simd.write_up_to(place, count, y);
+                simd.write_up_to(place, count, done);
             }
         }
     }

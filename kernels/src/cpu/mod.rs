@@ -3,6 +3,7 @@
 
 pub mod activate;
 pub mod activate_vjp;
+mod algorithm;
 #[cfg_attr(
     not(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64")),
     path = "amx_absent.rs"
@@ -44,7 +45,6 @@ pub mod slots;
 pub mod softmax;
 pub mod steps;
 pub mod transforms;
-mod ways;
 pub mod weight_rows;
 pub mod windows;
 pub mod winograd;

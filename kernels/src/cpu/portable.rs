@@ -7,6 +7,15 @@ use super::simd::Simd;
 #[derive(Clone, Copy)]
 pub struct Portable<const LANES: usize = 4>;
 
+macro_rules! lane_by_lane {
+    ($($name:ident: $operator:tt,)*) => {$(
+        #[inline(always)]
+        fn $name(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+            std::array::from_fn(|i| a[i] $operator b[i])
+        }
+    )*};
+}
+
 impl<const LANES: usize> Simd for Portable<LANES> {
     type Vector = [f32; LANES];
     const NAME: &'static str = if LANES == 4 { "portable" } else { "wide portable" };
@@ -30,25 +39,7 @@ impl<const LANES: usize> Simd for Portable<LANES> {
         unsafe { to.cast::<[f32; LANES]>().write_unaligned(value) }
     }
 
-    #[inline(always)]
-    fn add(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| a[i] + b[i])
-    }
-
-    #[inline(always)]
-    fn sub(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| a[i] - b[i])
-    }
-
-    #[inline(always)]
-    fn mul(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| a[i] * b[i])
-    }
-
-    #[inline(always)]
-    fn div(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| a[i] / b[i])
-    }
+    lane_by_lane! { add: +, sub: -, mul: *, div: /, }
 
     #[inline(always)]
     fn mul_add(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {

@@ -1,7 +1,7 @@
 //! The gradient of a convolution's weight.
 
 use super::contract::{Contraction, RowOffsets, Run};
-use super::convolution::{Convolution, Way};
+use super::convolution::{Algorithm, Convolution};
 use super::instruction_set::InstructionSet;
 use super::layout::{Map, strips};
 use super::winograd::Scratch;
@@ -17,11 +17,11 @@ impl Convolution {
         (weight, first): (&mut [f32], bool),
         scratch: &mut Option<Scratch>,
     ) {
-        match (&self.way, scratch) {
-            (Way::Amx(amx), Some(scratch)) => {
+        match (&self.algorithm, scratch) {
+            (Algorithm::Amx(amx), Some(scratch)) => {
                 return amx.weight(inputs, (delta, deltas), (weight, first), scratch);
             }
-            (Way::Winograd(winograd), Some(scratch)) => {
+            (Algorithm::Winograd(winograd), Some(scratch)) => {
                 return winograd.weight(body, inputs, (delta, deltas), (weight, first), scratch);
             }
             _ => {}

@@ -1,9 +1,9 @@
-//! The choice between the ways of a convolution, with their forms of the weight and their working memory.
+//! What follows from the algorithm of a convolution: the form of its weight, its groups and its working memory.
 
 use super::amx::Amx;
 use super::amx_convolution::AmxConvolution;
 use super::buffers::{Buffer, CowBuffer};
-use super::convolution::{Convolution, Way, group};
+use super::convolution::{Algorithm, Convolution, group};
 use super::instruction_set::InstructionSet;
 use super::winograd::{Scratch, Winograd};
 
@@ -12,25 +12,25 @@ impl Convolution {
     pub fn with_amx(mut self, amx: Option<Amx>) -> Self {
         let fits = |amx| AmxConvolution::fits(amx, self.from, self.out, self.stride, &self.taps);
         if let Some(amx) = amx.and_then(fits) {
-            self.way = Way::Amx(amx);
+            self.algorithm = Algorithm::Amx(amx);
         }
         self
     }
 
     /// Whether it reads operands and writes outputs as rounded to bf16, whatever they are.
     pub fn rounds(&self) -> bool {
-        matches!(self.way, Way::Amx(_))
+        matches!(self.algorithm, Algorithm::Amx(_))
     }
 
     /// Whether it takes images as they lie, without working memory.
     pub fn is_direct(&self) -> bool {
-        matches!(self.way, Way::Direct)
+        matches!(self.algorithm, Algorithm::Direct)
     }
 
     /// Winograd's convolution, where it takes all images at once.
     pub fn wide(&self) -> Option<&Winograd> {
-        match &self.way {
-            Way::Winograd(winograd) if winograd.is_wide() => Some(winograd),
+        match &self.algorithm {
+            Algorithm::Winograd(winograd) if winograd.is_wide() => Some(winograd),
             _ => None,
         }
     }
@@ -42,10 +42,10 @@ impl Convolution {
         packed: impl Into<CowBuffer<'a>>,
     ) -> CowBuffer<'a> {
         let packed = packed.into();
-        match &self.way {
-            Way::Direct => packed,
-            Way::Winograd(winograd) => winograd.expand(body, &packed).into(),
-            Way::Amx(amx) => amx.prepare(&packed).into(),
+        match &self.algorithm {
+            Algorithm::Direct => packed,
+            Algorithm::Winograd(winograd) => winograd.expand(body, &packed).into(),
+            Algorithm::Amx(amx) => amx.prepare(&packed).into(),
         }
     }
 
@@ -62,26 +62,26 @@ impl Convolution {
 
     /// Length of the gradient that [`weight`](Self::weight) adds to.
     pub fn gradient_floats(&self) -> usize {
-        match &self.way {
-            Way::Winograd(winograd) => winograd.expanded(),
-            Way::Direct | Way::Amx(_) => self.packed(),
+        match &self.algorithm {
+            Algorithm::Winograd(winograd) => winograd.expanded(),
+            Algorithm::Direct | Algorithm::Amx(_) => self.packed(),
         }
     }
 
     /// The gradient of the packed weight, from what [`weight`](Self::weight) has added up.
     pub fn restore(&self, body: &dyn InstructionSet, prepared: Buffer) -> Buffer {
-        match &self.way {
-            Way::Winograd(winograd) => winograd.reduce(body, &prepared),
-            Way::Direct | Way::Amx(_) => prepared,
+        match &self.algorithm {
+            Algorithm::Winograd(winograd) => winograd.reduce(body, &prepared),
+            Algorithm::Direct | Algorithm::Amx(_) => prepared,
         }
     }
 
     /// Images to take together.
     pub fn group(&self) -> usize {
-        match &self.way {
-            Way::Direct => group(&self.out),
-            Way::Winograd(winograd) => winograd.group(),
-            Way::Amx(amx) => amx.group(),
+        match &self.algorithm {
+            Algorithm::Direct => group(&self.out),
+            Algorithm::Winograd(winograd) => winograd.group(),
+            Algorithm::Amx(amx) => amx.group(),
         }
     }
 
@@ -92,10 +92,10 @@ impl Convolution {
 
     /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
     pub fn scratch_lengths(&self, terms: usize) -> Vec<usize> {
-        match &self.way {
-            Way::Direct => Vec::new(),
-            Way::Winograd(winograd) => winograd.scratch_lengths(terms),
-            Way::Amx(amx) => amx.scratch_lengths(terms),
+        match &self.algorithm {
+            Algorithm::Direct => Vec::new(),
+            Algorithm::Winograd(winograd) => winograd.scratch_lengths(terms),
+            Algorithm::Amx(amx) => amx.scratch_lengths(terms),
         }
     }
 }
