@@ -57,7 +57,8 @@ fn narrow(from: &[f32], to: &mut [u16]) {
         // SAFETY: a line has 32 numbers on either side.
         unsafe {
             let halves = [_mm512_loadu_ps(from.as_ptr()), _mm512_loadu_ps(from[16..].as_ptr())];
-            store(to, _mm512_cvtne2ps_pbh(halves[1], halves[0]));
+            let line: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(halves[1], halves[0]));
+            _mm512_storeu_si512(to.as_mut_ptr().cast(), line);
         }
     }
 }
@@ -108,15 +109,5 @@ unsafe fn transposed(simd: Avx512, from: &[f32; BLOCK * BLOCK], (to, row): (*mut
             let to = to.add(half * BLOCK / 2 * row);
             simd.flip((paired.as_ptr().cast(), BLOCK / 2), (to.cast(), row / 2), BLOCK / 2);
         }
-    }
-}
-
-/// Writes a line.
-#[target_feature(enable = "avx512f")]
-fn store(to: &mut [u16], line: __m512bh) {
-    let to = &mut to[..BLOCK];
-    // SAFETY: the slice above has the 64 bytes of the line, whatever they mean.
-    unsafe {
-        _mm512_storeu_si512(to.as_mut_ptr().cast(), std::mem::transmute::<__m512bh, __m512i>(line))
     }
 }
