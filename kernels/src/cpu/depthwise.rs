@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::simd::{Simd, WIDEST};
+use super::simd::{Simd, WIDEST, with_rows};
 
 /// A plane, its filter, and what becomes of the sums.
 #[derive(Clone, Copy, Debug)]
@@ -110,20 +110,11 @@ fn filtered<S: Simd, const K: usize>(
         to.copy_from_slice(from);
     });
     for (group, out) in out.chunks_mut(ROWS * columns).enumerate() {
-        let from = &padded[group * ROWS * job.stride * layout.row..];
-        match (job.stride, out.len() / columns) {
-            (1, ROWS) => rows_of::<S, K, 1, ROWS>(simd, job, layout, (&filter, from), out),
-            (_, ROWS) => rows_of::<S, K, 2, ROWS>(simd, job, layout, (&filter, from), out),
-            (stride, _) => {
-                for (row, out) in out.chunks_exact_mut(columns).enumerate() {
-                    let from = &from[row * stride * layout.row..];
-                    match stride {
-                        1 => rows_of::<S, K, 1, 1>(simd, job, layout, (&filter, from), out),
-                        _ => rows_of::<S, K, 2, 1>(simd, job, layout, (&filter, from), out),
-                    }
-                }
-            }
-        }
+        let from = (&filter, &padded[group * ROWS * job.stride * layout.row..]);
+        with_rows!(out.len() / columns, ROWS, [1 2 3 4], |R| match job.stride {
+            1 => rows_of::<S, K, 1, R>(simd, job, layout, from, out),
+            _ => rows_of::<S, K, 2, R>(simd, job, layout, from, out),
+        });
     }
 }
 

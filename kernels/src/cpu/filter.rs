@@ -85,7 +85,7 @@ impl Filter {
         let tiles = packed.chunks_exact(taps.len() * tile);
         each_tile(tiles.zip(weight.chunks_mut(tile * row)), self.len(), |(packed, planes)| {
             if planes.len() == tile * row {
-                return body.separate_at(packed, &places, planes);
+                return body.separate(packed, &places, planes);
             }
             for (lane, plane) in planes.chunks_exact_mut(row).enumerate() {
                 plane.iter_mut().zip(&places).for_each(|(to, place)| *to = packed[place + lane]);
@@ -153,7 +153,7 @@ fn place(
     packed: &mut [f32],
 ) {
     if count >= body.tile() {
-        return body.interleave_at(planes, places, packed);
+        return body.interleave(planes, places, packed);
     }
     for (position, &place) in places.iter().enumerate() {
         let lanes = &mut packed[place..place + body.tile()];

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::instruction_set::InstructionSet;
-use super::interleave::Grid;
 
 /// Pixels of a tile computed before the next pass over them: 16 KiB of eight-lane tiles.
 pub const STRIP_PIXELS: usize = 256;
@@ -121,18 +120,19 @@ impl Map {
         }
     }
 
-    /// Where the pixels lie.
-    fn grid(&self) -> Grid {
-        Grid { size: [self.h, self.w], row: self.row(), pixel: self.lane }
+    /// Where the pixels of a tile lie, from its first one on; nothing where no tile is whole.
+    fn places(&self, body: &dyn InstructionSet) -> Vec<usize> {
+        let whole = self.channels >= body.tile();
+        if whole { self.windows(self.h, self.w, 1) } else { Vec::new() }
     }
 
     /// Copies `nchw [c, h, w]` into `image`, its ring and padding excepted, whole tiles at once.
     pub fn pack(&self, body: &dyn InstructionSet, nchw: &[f32], image: &mut [f32]) {
-        let plane = self.h * self.w;
+        let (plane, places) = (self.h * self.w, self.places(body));
         for (tile, planes) in nchw.chunks(self.lane * plane).enumerate() {
             let to = &mut image[self.start(tile, 0)..];
             if planes.len() == body.tile() * plane {
-                body.interleave(planes, &self.grid(), to);
+                body.interleave(planes, &places, to);
                 continue;
             }
             for (c, plane) in planes.chunks_exact(plane).enumerate() {
@@ -152,11 +152,11 @@ impl Map {
 
     /// Copies `image` into `nchw [c, h, w]`, whole tiles at once.
     pub fn unpack(&self, body: &dyn InstructionSet, image: &[f32], nchw: &mut [f32]) {
-        let plane = self.h * self.w;
+        let (plane, places) = (self.h * self.w, self.places(body));
         for (tile, planes) in nchw.chunks_mut(self.lane * plane).enumerate() {
             let from = &image[self.start(tile, 0)..];
             if planes.len() == body.tile() * plane {
-                body.separate(from, &self.grid(), planes);
+                body.separate(from, &places, planes);
                 continue;
             }
             for (c, plane) in planes.chunks_exact_mut(plane).enumerate() {

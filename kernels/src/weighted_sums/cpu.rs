@@ -8,7 +8,6 @@ use super::reference;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::contract::{Contraction, RowOffsets, Run};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::cpu::interleave::Grid;
 use crate::host::{HostBackend, elements, write_shape};
 
 /// Examples that the weight is read for once, about: as many as stay in cache.
@@ -50,16 +49,16 @@ fn weighted_sums(body: &dyn InstructionSet, [x, weight]: [&[f32]; 2], inputs: us
 /// Rows of `inputs` floats as `[tiles of rows, inputs, TILE]`.
 fn tiles(body: &dyn InstructionSet, x: &[f32], inputs: usize) -> Buffer {
     let tile = body.tile();
-    let grid = Grid { size: [1, inputs], row: 0, pixel: tile };
+    let places: Vec<usize> = (0..inputs).map(|input| input * tile).collect();
     let mut packed = Buffer::stale(x.len().next_multiple_of(tile * inputs));
     for (x, to) in x.chunks(tile * inputs).zip(packed.chunks_exact_mut(tile * inputs)) {
         if x.len() == to.len() {
-            body.interleave(x, &grid, to);
+            body.interleave(x, &places, to);
             continue;
         }
         let mut whole = Buffer::zeros(to.len());
         whole[..x.len()].copy_from_slice(x);
-        body.interleave(&whole, &grid, to);
+        body.interleave(&whole, &places, to);
     }
     packed
 }
@@ -96,15 +95,15 @@ fn transposed(body: &dyn InstructionSet, packed: &[f32], weight: &[f32], inputs:
 /// Writes the sums of the examples there are, one after the other.
 fn rows(body: &dyn InstructionSet, sums: &[f32], neurons: usize, out: &mut [f32]) {
     let (tile, examples) = (body.tile(), sums.len() / neurons);
-    let grid = Grid { size: [1, neurons], row: 0, pixel: examples };
+    let places: Vec<usize> = (0..neurons).map(|neuron| neuron * examples).collect();
     for (place, out) in out.chunks_mut(tile * neurons).enumerate() {
         let from = &sums[place * tile..];
         if out.len() == tile * neurons {
-            body.separate(from, &grid, out);
+            body.separate(from, &places, out);
             continue;
         }
         let mut whole = Buffer::stale(tile * neurons);
-        body.separate(from, &grid, &mut whole);
+        body.separate(from, &places, &mut whole);
         out.copy_from_slice(&whole[..out.len()]);
     }
 }
