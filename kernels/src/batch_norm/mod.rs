@@ -53,13 +53,12 @@ pub(crate) fn normalise<B: Backend>(
     epsilon: f64,
     after: Option<Rectified>,
 ) -> (Tensor<B, 4>, Option<Moments<B>>) {
-    let running = match statistics {
-        NormStatistics::Batch => None,
-        NormStatistics::Running(moments) => Some(moments),
+    let (mean, variance) = match statistics {
+        NormStatistics::Batch => (None, None),
+        NormStatistics::Running(of) => (Some(of.mean), Some(of.variance)),
     };
-    check(x.dims(), gamma.as_ref(), beta.as_ref(), running.as_ref());
-    let (mean, variance) = running.map(|of| (of.mean, of.variance)).unzip();
     let vectors = [gamma, beta, mean, variance];
+    check(x.dims(), &vectors);
     let of = x.dtype();
     let Some((table, taken)) = layers::table::<B>(operation, of, types(&vectors)) else {
         let [gamma, beta, mean, variance] =
@@ -98,25 +97,15 @@ fn run<B: Backend>(
     (wrap(y), Some(Moments { mean, variance }))
 }
 
-fn check<B: Backend>(
-    found: [usize; 4],
-    gamma: Option<&Tensor<B, 1>>,
-    beta: Option<&Tensor<B, 1>>,
-    running: Option<&Moments<B>>,
-) {
+fn check<B: Backend>(found: [usize; 4], vectors: &[Option<Tensor<B, 1>>; 4]) {
     assert!(
         !found.contains(&0),
         "a normalisation needs images with pixels, found the shape {found:?}"
     );
     let wanted = found[1];
-    let vectors = [
-        ("gamma", gamma),
-        ("beta", beta),
-        ("running mean", running.map(|moments| &moments.mean)),
-        ("running variance", running.map(|moments| &moments.variance)),
-    ];
-    for (name, vector) in vectors {
-        let found = vector.map_or(wanted, |vector| vector.dims()[0]);
+    let names = ["gamma", "beta", "running mean", "running variance"];
+    for (name, vector) in names.into_iter().zip(vectors) {
+        let found = vector.as_ref().map_or(wanted, |vector| vector.dims()[0]);
         assert!(
             found == wanted,
             "a normalisation of {wanted} channels needs as many values of {name}, found {found}"

@@ -76,7 +76,10 @@ pub(crate) fn with_tf32<B: Backend>(
         log_once("conv2d", text);
         return reference::conv2d(x, weight, bias, stride, padding);
     }
-    fused(table, x, weight, bias, &shape)
+    let y = (table.convolution)(Role::Output, [unwrap(x), unwrap(weight)], &shape);
+    let [Some(bias)] = wide([bias]) else { return wrap(y) };
+    let (zero, one) = (bias.zeros_like(), bias.ones_like());
+    wrap((table.channel_affine)(y, [zero, one, bias].map(unwrap)))
 }
 
 /// Parts that an accelerator computes the gradient of a weight in, of so many output channels, of `depth`
@@ -97,16 +100,3 @@ const MOST_PARTS: usize = 128;
 
 /// Pixels that a part has, at least.
 const LEAST_PIXELS: usize = 256;
-
-fn fused<B: Backend>(
-    table: &LayerTable<B>,
-    x: Tensor<B, 4>,
-    weight: Tensor<B, 4>,
-    bias: Option<Tensor<B, 1>>,
-    shape: &ConvShape,
-) -> Tensor<B, 4> {
-    let y = (table.convolution)(Role::Output, [unwrap(x), unwrap(weight)], shape);
-    let [Some(bias)] = wide([bias]) else { return wrap(y) };
-    let (zero, one) = (bias.zeros_like(), bias.ones_like());
-    wrap((table.channel_affine)(y, [zero, one, bias].map(unwrap)))
-}

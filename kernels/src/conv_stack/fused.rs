@@ -27,17 +27,6 @@ pub struct StackCall {
 }
 
 impl StackCall {
-    fn new<B: Backend>(
-        shape: StackShape,
-        blocks: &[ConvBlock<B>],
-        statistics: &Statistics<B>,
-        options: StackOptions,
-    ) -> Self {
-        let running = matches!(statistics, Statistics::Running(_));
-        let biased = blocks.iter().map(|block| block.bias.is_some()).collect();
-        Self { shape, options, running, biased }
-    }
-
     /// Shape of the images, `[n, lanes * c, h, w]`.
     pub fn images(&self) -> [usize; 4] {
         let StackShape { n, c, h, w, .. } = self.shape;
@@ -84,7 +73,9 @@ pub(crate) fn run<B: Backend>(
     options: StackOptions,
     shape: StackShape,
 ) -> StackOutput<B> {
-    let call = StackCall::new(shape, blocks, &statistics, options);
+    let running = matches!(statistics, Statistics::Running(_));
+    let biased = blocks.iter().map(|block| block.bias.is_some()).collect();
+    let call = StackCall { shape, options, running, biased };
     let dtype = call.features_type(images.dtype());
     let operands = operands(images, blocks, statistics, table.on_host);
     let (features, moments) = (table.conv_stack)(operands, &call);

@@ -144,7 +144,7 @@ impl<H: HostBackend> TwiceDifferentiable<H> for StackCall {
             let grad = grad.as_deref().map(|all| self.lane(all, self.image_floats()[1], t));
             let Some((tangents, grads)) = along else {
                 let grad = grad.expect("the gradient of the features");
-                return cpu::backward(&self.shape, &saved[t], &grad, (wanted[0], keep), to);
+                return cpu::backward(&saved[t], &grad, (wanted[0], keep), to);
             };
             let grads = (&grads[t], grad.as_deref());
             (jvp_of_vjp(&saved[t], &tangents[t], grads, wanted[0], to), None)

@@ -23,10 +23,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         into_contiguous(x)
     }
 
-    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        max_pool::cube::pool(x)
-    }
-
     fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
         max_pool::cube::scatter(x, dy)
     }
@@ -74,18 +70,19 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         let Some(after) = after else {
             return norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted);
         };
-        let scale = map[1].clone();
         let (of, by) = (Input::new(x, map), Grad::new(dz));
         let [of_sums, of_x] = wanted;
-        let sums = (of_sums || of_x && inverse.is_some())
-            .then(|| channels::cube::total(norm_relu::cube::correlate(&of, &by, None, after)));
-        let dx = of_x.then(|| {
-            let of_batch = inverse.zip(sums.clone());
-            let moment_grad = of_batch.map(|(inverse, sums)| {
-                norm_relu::cube::moment_grad([scale, inverse, sums], per_channel::<Self>(&of.x))
-            });
-            norm_relu::cube::combine(&of, &by, moment_grad, after)
-        });
+        let parts = (of_sums || of_x && inverse.is_some())
+            .then(|| norm_relu::cube::correlate(&of, &by, None, after));
+        let (sums, moment_grad) = match (parts, inverse.map(into_contiguous)) {
+            (Some(parts), Some(inverse)) => {
+                let (norm, pixels) = ([&of.map[1], &inverse], per_channel::<Self>(&of.x));
+                let found = norm_relu::cube::gradients(parts, norm, None, Some(pixels));
+                (Some(found.sums), found.moment_grad)
+            }
+            (parts, _) => (parts.map(channels::cube::total), None),
+        };
+        let dx = of_x.then(|| norm_relu::cube::combine(&of, &by, moment_grad, after));
         [sums.filter(|_| of_sums), dx]
     }
 
@@ -99,6 +96,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         shape: &ConvShape,
     ) -> FloatTensor<Self> {
         let dtype = operands[0].dtype;
-        conv2d::cube::convolution(wanted, vec![operands], shape, dtype)
+        conv2d::cube::convolution(wanted, &[operands.each_ref()], shape, dtype)
     }
 }

@@ -40,7 +40,9 @@ pub trait FusedLayers: Backend {
     }
 
     /// The largest value of every 2x2 window of `x` `[n, c, h, w]`.
-    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::pool_gather(x.clone(), x)
+    }
 
     /// `dy` at the first largest pixel of every window of `x`, zero elsewhere; linear in `dy`.
     fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;

@@ -3,15 +3,10 @@
 //! Activations and their gradients lie in rows, those of layer after layer. Nothing is packed; a
 //! gradient goes back through the transpose of the weight.
 
-mod jvp;
-
-use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::product::{Product, Start};
-
-pub use jvp::{Tangents, jvp};
 
 /// What a lane is computed from.
 #[derive(Clone, Copy)]
@@ -21,47 +16,30 @@ pub struct Lane<'a> {
     /// Inputs of the first layer, then outputs of every layer.
     pub widths: &'a [usize],
     /// `x [examples, inputs]`, then weight `[inputs, outputs]` and bias `[outputs]` of every layer.
-    pub operands: Parts<'a, Cow<'a, [f32]>>,
+    pub operands: &'a [&'a [f32]],
 }
 
-/// One lane's parts of tensors that hold lane after lane.
-pub struct Parts<'a, T> {
-    pub all: &'a [T],
-    /// The lane's index, and the number of lanes.
-    pub lane: (usize, usize),
+/// What the tangents of the gradients are computed from, for one lane.
+#[derive(Clone, Copy)]
+pub struct Tangents<'a> {
+    /// Tangents of `x`, and weight and bias of every layer; `None` is zero.
+    pub operands: &'a [Option<&'a [f32]>],
+    /// The tangent of the hidden activations, by [`jvp`].
+    pub hidden_tangent: &'a [f32],
+    /// The gradients of all layers' outputs, by [`backward`].
+    pub layer_grads: &'a [f32],
 }
-
-impl<T> Clone for Parts<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Parts<'_, T> {}
-
-/// One lane's part of a tensor that holds lane after lane.
-pub fn part(all: &[f32], (index, lanes): (usize, usize)) -> &[f32] {
-    let length = all.len() / lanes;
-    &all[index * length..][..length]
-}
-
-/// Two factors.
-type Pair<'a> = [&'a [f32]; 2];
 
 /// Up to two pairs of factors.
-type Pairs<'a> = [Option<Pair<'a>>; 2];
+type Pairs<'a> = [Option<[&'a [f32]; 2]>; 2];
 
 impl<'a> Lane<'a> {
-    fn operand(&self, place: usize) -> &'a [f32] {
-        part(&self.operands.all[place], self.operands.lane)
-    }
-
     fn weight(&self, layer: usize) -> &'a [f32] {
-        self.operand(1 + 2 * layer)
+        self.operands[1 + 2 * layer]
     }
 
     fn bias(&self, layer: usize) -> &'a [f32] {
-        self.operand(2 + 2 * layer)
+        self.operands[2 + 2 * layer]
     }
 
     /// The last layer.
@@ -87,8 +65,21 @@ impl<'a> Lane<'a> {
         'a: 'b,
     {
         match layer.checked_sub(1) {
-            None => self.operand(0),
+            None => self.operands[0],
             Some(before) => &hidden[self.outputs(before)],
+        }
+    }
+
+    /// The tangent of the input of a layer.
+    fn input_tangent<'b>(
+        &self,
+        tangents: &[Option<&'b [f32]>],
+        hidden_tangent: &'b [f32],
+        layer: usize,
+    ) -> Option<&'b [f32]> {
+        match layer.checked_sub(1) {
+            None => tangents[0],
+            Some(before) => Some(&hidden_tangent[self.outputs(before)]),
         }
     }
 }
@@ -187,6 +178,44 @@ pub fn forward(
         }
     }
     workspace.all = own;
+}
+
+/// Writes the tangent of the outputs `[examples, outputs]` to `y`, and that of the hidden activations to
+/// `hidden_tangent`.
+pub fn jvp(
+    workspace: &Workspace,
+    lane: Lane<'_>,
+    hidden: &[f32],
+    tangents: &[Option<&[f32]>],
+    hidden_tangent: &mut [f32],
+    y: &mut [f32],
+) {
+    for layer in 0..=lane.last() {
+        let [_, outputs] = lane.sides(layer);
+        let (before, from) = hidden_tangent.split_at_mut(lane.outputs(layer).start);
+        let last = layer == lane.last();
+        let out = if last { &mut *y } else { &mut from[..lane.examples * outputs] };
+        let pairs = [
+            lane.input_tangent(tangents, before, layer).map(|input| [input, lane.weight(layer)]),
+            tangents[1 + 2 * layer].map(|weight| [lane.input(hidden, layer), weight]),
+        ];
+        let start = tangents[2 + 2 * layer].map_or(Start::Zeros, Start::Row);
+        workspace.add_up(pairs, outputs, start, out);
+        if !last {
+            workspace.body.gate(&hidden[lane.outputs(layer)], out);
+        }
+    }
+}
+
+impl<'a> Tangents<'a> {
+    /// What tangents add to products of a layer's gradient: of its weight, the tangent of the input
+    /// times the gradient of the outputs, and of its input, that times the tangent of the weight.
+    fn pairs(&self, lane: Lane<'_>, layer: usize) -> Pairs<'a> {
+        let grad = &self.layer_grads[lane.outputs(layer)];
+        let input = lane.input_tangent(self.operands, self.hidden_tangent, layer);
+        let weight = self.operands[1 + 2 * layer];
+        [input.map(|input| [input, grad]), weight.map(|weight| [grad, weight])]
+    }
 }
 
 /// Writes the gradients of `x`, if it is wanted, and of weight and bias of every layer, given that of

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::LinearLayer;
-use super::cpu::{self, Lane, Parts, Tangents, Workspace, part};
+use super::cpu::{self, Lane, Tangents, Workspace};
 use crate::host::{HostBackend, elements, write_shape};
 use crate::parallel_lanes::map_lanes;
 use crate::twice_differentiable::{
@@ -69,18 +69,29 @@ impl LinearCall {
         [self.lanes, self.examples, self.widths[self.widths.len() - 1]]
     }
 
-    fn lane<'a>(&'a self, operands: &'a [Cow<'a, [f32]>], index: usize) -> Lane<'a> {
-        let operands = self.parts(operands, index);
+    fn lane<'a>(&'a self, operands: &'a [&'a [f32]], index: usize) -> Lane<'a> {
+        let operands = self.of_lane(operands, index);
         Lane { examples: self.examples, widths: &self.widths, operands }
     }
 
-    /// One lane's parts.
-    fn parts<'a, T>(&self, all: &'a [T], index: usize) -> Parts<'a, T> {
-        Parts { all, lane: (index, self.lanes) }
+    /// One lane's part of what holds lane after lane.
+    fn of_lane<'a, T>(&self, all: &'a [T], index: usize) -> &'a [T] {
+        let length = all.len() / self.lanes;
+        &all[index * length..][..length]
     }
 
-    fn part<'a>(&self, all: &'a [f32], index: usize) -> &'a [f32] {
-        part(all, (index, self.lanes))
+    /// What `part` makes of every tensor for the first lane, then for the next one.
+    fn parts<'a, T, P>(&self, all: &'a [T], part: impl Fn(&'a T, usize) -> P) -> Vec<P> {
+        let part = &part;
+        (0..self.lanes).flat_map(|lane| all.iter().map(move |of| part(of, lane))).collect()
+    }
+
+    fn operand_parts<'a>(&self, all: &'a [Cow<'_, [f32]>]) -> Vec<&'a [f32]> {
+        self.parts(all, |of, lane| self.of_lane(of, lane))
+    }
+
+    fn tangent_parts<'a>(&self, all: &'a [Option<Cow<'_, [f32]>>]) -> Vec<Option<&'a [f32]>> {
+        self.parts(all, |of, lane| Some(self.of_lane(of.as_deref()?, lane)))
     }
 
     /// Zeros for the outputs of all layers but the last `but`.
@@ -108,6 +119,7 @@ impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
     ) -> ForwardOutput<FloatTensor<H>, Vec<f32>> {
         let device = H::float_device(&operands[0]);
         let operands: Vec<_> = operands.iter().map(elements::<H>).collect();
+        let operands = self.operand_parts(&operands);
         let mut found = vec![self.result()];
         found.extend(keep.then(|| self.layer_outputs(1)));
         map_lanes(&mut found, self.work(1), Workspace::new, |workspace, index, to| {
@@ -130,23 +142,23 @@ impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
         keep: bool,
     ) -> Gradients<H, Vec<f32>> {
         let operands: Vec<_> = operands.iter().map(elements::<H>).collect();
+        let operands = self.operand_parts(&operands);
         let grad = grad.map(elements::<H>);
-        let along = along.map(|along| {
-            let tangents = along.tangents.iter().map(|of| of.as_ref().map(elements::<H>));
-            (tangents.collect::<Vec<_>>(), along.saved_tangent, along.intermediate_grads)
-        });
+        let tangents = along.as_ref().map_or(&[][..], |along| along.tangents);
+        let tangents: Vec<_> = tangents.iter().map(|of| of.as_ref().map(elements::<H>)).collect();
+        let tangents = self.tangent_parts(&tangents);
         let mut found = self.zeros(wanted);
         found.extend(keep.then(|| self.layer_outputs(0)));
         let work = self.work(if along.is_some() { 4 } else { 2 });
         map_lanes(&mut found, work, Workspace::new, |workspace, index, to| {
-            let along = along.as_ref().map(|(tangents, hidden_tangent, layer_grads)| Tangents {
-                operands: self.parts(tangents, index),
-                hidden_tangent: self.part(hidden_tangent, index),
-                layer_grads: self.part(layer_grads, index),
+            let along = along.as_ref().map(|along| Tangents {
+                operands: self.of_lane(&tangents, index),
+                hidden_tangent: self.of_lane(along.saved_tangent, index),
+                layer_grads: self.of_lane(along.intermediate_grads, index),
             });
             let lane = self.lane(&operands, index);
-            let hidden = self.part(saved, index);
-            let grad = grad.as_deref().map(|grad| self.part(grad, index));
+            let hidden = self.of_lane(saved, index);
+            let grad = grad.as_deref().map(|grad| self.of_lane(grad, index));
             let (to, layer_grads) = to.split_at_mut(wanted.len());
             let layer_grads = layer_grads.first_mut().map(|grads| &mut **grads);
             cpu::backward(workspace, lane, (hidden, along), grad, layer_grads, wanted[0], to);
@@ -163,14 +175,16 @@ impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
         tangents: &[Option<FloatTensor<H>>],
     ) -> (FloatTensor<H>, Vec<f32>) {
         let operands: Vec<_> = operands.iter().map(elements::<H>).collect();
-        let tangents: Vec<_> =
-            tangents.iter().map(|tangent| tangent.as_ref().map(elements::<H>)).collect();
+        let operands = self.operand_parts(&operands);
+        let tangents: Vec<_> = tangents.iter().map(|of| of.as_ref().map(elements::<H>)).collect();
+        let tangents = self.tangent_parts(&tangents);
         let mut found = [self.result(), self.layer_outputs(1)];
         map_lanes(&mut found, self.work(2), Workspace::new, |workspace, index, to| {
             let lane = self.lane(&operands, index);
-            let hidden = self.part(saved, index);
+            let hidden = self.of_lane(saved, index);
             let [y, hidden_tangent] = to else { unreachable!("two tensors have two parts") };
-            cpu::jvp(workspace, lane, hidden, self.parts(&tangents, index), hidden_tangent, y);
+            let tangents = self.of_lane(&tangents, index);
+            cpu::jvp(workspace, lane, hidden, tangents, hidden_tangent, y);
         });
         let [tangent, hidden_tangent] = found;
         (write_shape::<H>(tangent, self.outputs().into(), device), hidden_tangent)

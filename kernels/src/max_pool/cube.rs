@@ -101,10 +101,6 @@ fn scattered_kernel<F: Float>(
     dx[pixel] = value;
 }
 
-pub fn pool<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
-    gather(x.clone(), x)
-}
-
 pub fn gather<R: CubeRuntime>(x: CubeTensor<R>, u: CubeTensor<R>) -> CubeTensor<R> {
     let [x, u] = [x, u].map(into_contiguous);
     let [n, c, h, w] = x.meta.shape().dims();

@@ -23,6 +23,8 @@ mod backend;
 #[cfg(feature = "fusion")]
 mod fusion;
 mod host;
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda"), feature = "flex"))]
+pub mod on_device;
 mod operation;
 
 #[cfg(feature = "cube")]

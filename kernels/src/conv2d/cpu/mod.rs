@@ -3,17 +3,20 @@
 //! Images are taken to the tiles of [`crate::cpu`] and back a group at a time, so that a group
 //! stays in the cache between its layouts.
 
-mod images;
-mod weight;
-
 #[cfg(test)]
 mod tests;
 
+use std::mem::MaybeUninit;
+
+use rayon::prelude::*;
+
 use super::shape::{ConvShape, Role};
-use crate::cpu::convolution::Convolution;
+use crate::cpu::buffers::{Buffer, CowBuffer, zero_filled};
+use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::filter::Filter;
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::layout::Map;
+use crate::cpu::slots::{groups, slots, split, sum};
 
 /// Whether the body computes convolutions of this shape.
 pub fn serves(shape: &ConvShape) -> bool {
@@ -81,5 +84,127 @@ impl Plan {
     /// From the input to the output.
     fn forward(&self) -> Convolution {
         Convolution::new(&self.from, self.to, self.shape.stride, self.shape.n)
+    }
+
+    /// The output for images `x` and the weight `w`.
+    fn output(&self, body: &dyn InstructionSet, x: &[f32], w: &[f32]) -> Vec<f32> {
+        let way = batched(self.forward());
+        let weight = way.prepare(body, self.filter.pack(body, w, &way.taps));
+        Pass { body, way, weight, from: self.from, to: self.to }.run(x)
+    }
+
+    /// The gradient of the input for the weight `w` and the output's gradient `dy`: the convolution
+    /// of `dy` with the turned weight.
+    fn input(&self, body: &dyn InstructionSet, w: &[f32], dy: &[f32]) -> Vec<f32> {
+        let way = Convolution::turned(&self.delta, self.input, self.shape.stride, self.shape.n);
+        let way = batched(way);
+        let taps = [&*self.from.taps(), &way.taps];
+        let weight = way.prepare(body, self.filter.pack_turned(body, w, taps));
+        Pass { body, way, weight, from: self.delta, to: self.input }.run(dy)
+    }
+
+    /// The gradient of the weight for the output's gradient `dy` and images `x`.
+    fn weight(&self, body: &dyn InstructionSet, dy: &[f32], x: &[f32]) -> Vec<f32> {
+        let way = self.forward();
+        if let Some(winograd) = way.wide() {
+            return self.restored(body, &way, winograd.weight_batch(body, x, (self.delta, dy)));
+        }
+        let slots = slots(self.shape.n, 1, 1);
+        let packed = way.gradient_floats();
+        let mut parts = Buffer::stale(packed * slots.len());
+        let (image, out_image) = (x.len() / self.shape.n, dy.len() / self.shape.n);
+        parts.par_chunks_exact_mut(packed).zip(&slots).for_each(|(part, slot)| {
+            let x = &x[slot.start * image..slot.end * image];
+            let dy = &dy[slot.start * out_image..slot.end * out_image];
+            self.slot_weight(body, &way, [x, dy], slot.len(), part);
+        });
+        self.restored(body, &way, sum(parts, packed))
+    }
+
+    /// The gradient of the weight, from that of its prepared form.
+    fn restored(&self, body: &dyn InstructionSet, way: &Convolution, total: Buffer) -> Vec<f32> {
+        let total = way.restore(body, total);
+        let mut weight = vec![0.0; self.filter.len()];
+        self.filter.unpack(body, &total, &way.taps, &mut weight);
+        weight
+    }
+
+    /// What the images of one slot contribute.
+    fn slot_weight(
+        &self,
+        body: &dyn InstructionSet,
+        way: &Convolution,
+        [x, dy]: [&[f32]; 2],
+        count: usize,
+        weight: &mut [f32],
+    ) {
+        let size = way.group().min(count);
+        let mut scratch = way.scratch(1);
+        let mut inputs = Buffer::zeros(size * self.from.image());
+        let mut deltas = Buffer::zeros(size * self.delta.image());
+        let (image, out_image) = (x.len() / count, dy.len() / count);
+        for group in groups(count, size) {
+            let span = |floats: usize| group.start * floats..group.end * floats;
+            self.from.pack_all(body, &x[span(image)], &mut inputs);
+            self.delta.pack_all(body, &dy[span(out_image)], &mut deltas);
+            let inputs = &inputs[..group.len() * self.from.image()];
+            let weight = (&mut *weight, group.start == 0);
+            way.weight(body, inputs, (self.delta, &deltas), weight, &mut scratch);
+        }
+    }
+}
+
+/// With the pixels of as many images as it takes together.
+fn batched(way: Convolution) -> Convolution {
+    let images = way.group();
+    way.with_batch(images)
+}
+
+/// A convolution from images to images.
+struct Pass<'a> {
+    body: &'a dyn InstructionSet,
+    way: Convolution,
+    weight: CowBuffer<'a>,
+    from: Map,
+    to: Map,
+}
+
+impl Pass<'_> {
+    fn run(&self, images: &[f32]) -> Vec<f32> {
+        if let Some(winograd) = self.way.wide() {
+            return winograd.convolve_batch(self.body, images, &self.weight);
+        }
+        let (image, out_image) = (self.from.dense(), self.to.dense());
+        let (slots, len) = (slots(images.len() / image, 1, 1), images.len() / image * out_image);
+        let mut out = Vec::with_capacity(len);
+        let parts = split(&mut out.spare_capacity_mut()[..len], out_image, &slots);
+        parts.into_par_iter().zip(&slots).for_each(|(out, slot)| {
+            self.slot(&images[slot.start * image..slot.end * image], out, slot.len());
+        });
+        // SAFETY: the images of all slots are written.
+        unsafe { out.set_len(len) };
+        out
+    }
+
+    /// Writes all images of one slot.
+    fn slot(&self, images: &[f32], out: &mut [MaybeUninit<f32>], count: usize) {
+        let size = self.way.group().min(count);
+        let mut scratch = self.way.scratch(1);
+        // The ring stays zero.
+        let mut from = Buffer::zeros(size * self.from.image());
+        let mut to = Buffer::stale(size * self.to.image());
+        let (image, out_image) = (images.len() / count, out.len() / count);
+        for group in groups(count, size) {
+            let span = |floats: usize| group.start * floats..group.end * floats;
+            let from = &mut from[..group.len() * self.from.image()];
+            let to = &mut to[..group.len() * self.to.image()];
+            self.from.pack_all(self.body, &images[span(image)], from);
+            let term = Term { weight: &self.weight, input: from };
+            self.way.images(self.body, &[term], to, &mut scratch);
+            let packed = to.chunks_exact(self.to.image());
+            for (packed, out) in packed.zip(out[span(out_image)].chunks_exact_mut(out_image)) {
+                self.to.unpack(self.body, packed, zero_filled(out));
+            }
+        }
     }
 }

@@ -22,16 +22,16 @@ use crate::cube::TensorCores;
 /// weights of images in a low type are rounded to it.
 pub fn convolution<R: CubeRuntime>(
     wanted: Role,
-    terms: Vec<[CubeTensor<R>; 2]>,
+    terms: &[[&CubeTensor<R>; 2]],
     shape: &ConvShape,
     dtype: DType,
 ) -> CubeTensor<R> {
-    let terms: Vec<_> = terms.into_iter().map(|term| term.map(into_contiguous)).collect();
+    let terms: Vec<_> =
+        terms.iter().map(|term| term.map(|of| into_contiguous(of.clone()))).collect();
     match wanted {
         Role::Output => gather::product(terms, shape, dtype, false),
         Role::Input => {
-            let images_second = |[weight, dy]: [CubeTensor<R>; 2]| [dy, weight];
-            let terms = terms.into_iter().map(images_second).collect();
+            let terms = terms.into_iter().map(|[weight, dy]| [dy, weight]).collect();
             gather::product(terms, shape, dtype, true)
         }
         Role::Weight => weight::product(terms, shape, dtype),

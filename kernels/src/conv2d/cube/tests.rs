@@ -103,8 +103,9 @@ fn every_derivative_is_that_of_burn<R: CubeRuntime>(dtype: FloatDType, tf32: boo
                 let expected = each.reduce(|sum, more| sum + more).expect("a term");
                 let on =
                     |term: &[Map; 2]| [0, 1].map(|which| on_device::<R>(&term[which], of[which]));
-                let given = terms.iter().map(on).collect();
-                let found = read(convolution(wanted, given, &shape, DType::F32));
+                let given: Vec<_> = terms.iter().map(on).collect();
+                let given: Vec<_> = given.iter().map(|term| term.each_ref()).collect();
+                let found = read(convolution(wanted, &given, &shape, DType::F32));
                 let expected = expected.into_data().into_vec::<f32>().expect("floats");
                 assert_eq!(found.len(), expected.len());
                 let most = expected.iter().fold(1.0f32, |most, value| most.max(value.abs()));
@@ -160,7 +161,7 @@ mod laws {
         let [x, weight] = [Role::Input, Role::Weight].map(|role| drawn(&mut noise, shape.of(role)));
         let expected = by_burn(Role::Output, &[round(x.clone()), round(weight.clone())], &shape);
         let given = [on_device::<R>(&x, FloatDType::F16), on_device(&weight, FloatDType::F32)];
-        let found = read(convolution(Role::Output, vec![given], &shape, DType::F32));
+        let found = read(convolution(Role::Output, &[given.each_ref()], &shape, DType::F32));
         let expected = expected.into_data().into_vec::<f32>().expect("floats");
         for (found, expected) in found.iter().zip(&expected) {
             assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use super::memory::{StackPass, times};
+use super::memory::StackPass;
 use super::shape::StackShape;
 use crate::cpu::amx::Amx;
 use crate::cpu::instruction_set::{InstructionSet, chosen};
@@ -81,9 +81,9 @@ impl BufferPoolModel {
         let pass = self.pass(shape, lanes);
         // What is not kept is released with its lane.
         let there = if keep { lanes } else { pass.at_once };
-        let saved = self.allocate(times(there, pass.maps(keep)));
+        let saved = self.allocate(pass.maps(keep).repeat(there));
         let inputs = if lanes > 1 { vec![shape.input()] } else { Vec::new() };
-        let used = self.allocate(times(pass.at_once, [inputs, pass.forward_work(1)].concat()));
+        let used = self.allocate([inputs, pass.forward_work(1)].concat().repeat(pass.at_once));
         self.release(used);
         saved
     }
@@ -99,7 +99,7 @@ impl BufferPoolModel {
     ) -> InUse {
         let pass = self.pass(shape, lanes);
         let grads = if keep { pass.intermediate_grads() } else { Vec::new() };
-        let saved = self.allocate(times(lanes, grads));
+        let saved = self.allocate(grads.repeat(lanes));
         // One lane's part of the gradient, which is all of it where there is one lane, and in tiles.
         let outputs = usize::from(lanes > 1) + usize::from(!keep);
         self.blocks(&pass, outputs, (images, keep), 1);
@@ -109,8 +109,8 @@ impl BufferPoolModel {
     /// A Hessian-vector product for tangents of the parameters: `jvp`, then `jvp_of_vjp`.
     pub fn hvp(&mut self, shape: &StackShape, lanes: usize) {
         let pass = self.pass(shape, lanes);
-        let tangents = self.allocate(times(lanes, pass.tangents(pass.slots)));
-        let used = self.allocate(times(pass.at_once, pass.forward_work(2)));
+        let tangents = self.allocate(pass.tangents(pass.slots).repeat(lanes));
+        let used = self.allocate(pass.forward_work(2).repeat(pass.at_once));
         self.release(used);
         self.blocks(&pass, 2, (false, false), 2);
         self.release(tangents);
@@ -125,12 +125,12 @@ impl BufferPoolModel {
         (images, kept): (bool, bool),
         terms: usize,
     ) {
-        let mut grads = self.allocate(times(pass.at_once, vec![pass.output(); outputs]));
+        let mut grads = self.allocate(vec![pass.output(); outputs * pass.at_once]);
         for (k, plan) in pass.plans.iter().enumerate().rev() {
             let wanted = k > 0 || images;
             let there = wanted && (k == 0 || !kept);
             let input = if there { pass.images * plan.input_grad.image() } else { 0 };
-            let inputs = self.allocate(times(pass.at_once, vec![input]));
+            let inputs = self.allocate(vec![input; pass.at_once]);
             let used = self.allocate(pass.block_work(plan, wanted, terms));
             self.release(used);
             self.release(mem::replace(&mut grads, inputs));

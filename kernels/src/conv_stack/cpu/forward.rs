@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::prelude::*;
 
 use super::norm::Norm;
-use super::parameters::{Parameters, SavedParameters};
 use super::per_batch::PerBatch;
-use super::plan::Plan;
+use super::plan::{Parameters, Plan, SavedParameters};
 use super::shape::StackShape;
 use super::slot_run::SlotRun;
 use crate::cpu::buffers::CowBuffer;

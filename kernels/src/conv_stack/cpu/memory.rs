@@ -59,11 +59,6 @@ fn prepared(plan: &Plan) -> Option<usize> {
     (!plan.forward.is_direct()).then(|| plan.forward.prepared())
 }
 
-/// So many of these lengths.
-pub fn times(count: usize, lengths: Vec<usize>) -> Vec<usize> {
-    lengths.repeat(count)
-}
-
 /// The lengths of buffers that the passes of a stack allocate, for one lane except where noted.
 pub struct StackPass {
     pub plans: Vec<Plan>,
@@ -148,8 +143,8 @@ impl StackPass {
         let weights = self.plans.iter().filter_map(prepared).flat_map(|floats| vec![floats; terms]);
         let strip = self.plans.iter().map(Plan::strip_len).max().unwrap_or(0);
         let transforms = self.plans.iter().flat_map(|plan| plan.forward.scratch_lengths(terms));
-        let slot = transforms.chain([strip]).collect();
-        weights.chain(times(self.slots, slot)).collect()
+        let slot: Vec<_> = transforms.chain([strip]).collect();
+        weights.chain(slot.repeat(self.slots)).collect()
     }
 
     /// Of a block in the backward pass, of all lanes that run at once: parts of the gradient of the
@@ -165,6 +160,6 @@ impl StackPass {
         let own = [vec![delta; terms], vec![plan.strip_len(); terms]].concat();
         let turned = if wanted { plan.turned.scratch_lengths(terms) } else { Vec::new() };
         let slot = [own, plan.forward.scratch_lengths(1), turned].concat();
-        [times(self.at_once, weights), times(self.busy, slot)].concat()
+        [weights.repeat(self.at_once), slot.repeat(self.busy)].concat()
     }
 }

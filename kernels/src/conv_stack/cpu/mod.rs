@@ -6,18 +6,17 @@
 //! not depend on the number of threads.
 
 mod backward;
-mod block_gradient;
 mod buffer_pool_model;
 mod forward;
+mod jvp;
+mod jvp_of_vjp;
 mod memory;
 mod norm;
-mod parameters;
 mod per_batch;
 mod plan;
 mod reduction;
 mod shape;
 mod slot_run;
-mod tangent;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +25,8 @@ pub use shape::{BlockShape, StackShape};
 
 pub(super) use backward::{IntermediateGrads, backward};
 pub(super) use forward::{Pass, Planned, Saved, forward};
-pub(super) use parameters::Parameters;
+pub(super) use jvp::{SavedTangent, jvp};
+pub(super) use jvp_of_vjp::jvp_of_vjp;
+pub(super) use plan::Parameters;
 #[cfg(feature = "cube")]
 pub(super) use shape::Geometry;
-pub(super) use tangent::{SavedTangent, jvp, jvp_of_vjp};

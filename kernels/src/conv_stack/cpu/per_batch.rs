@@ -60,15 +60,6 @@ impl<T> PerBatch<T> {
     }
 }
 
-impl<T, U> PerBatch<(T, U)> {
-    /// The first and the second of all pairs.
-    pub fn unzip(self) -> (PerBatch<T>, PerBatch<U>) {
-        let Self { images, first, values } = self;
-        let (ones, others) = values.into_iter().unzip();
-        (PerBatch { images, first, values: ones }, PerBatch { images, first, values: others })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::PerBatch;
@@ -87,7 +78,7 @@ mod tests {
         });
         assert_eq!(all.values(), [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]);
         assert_eq!(all.of(8), &[6, 7, 8]);
-        let (firsts, sums) = all.map(|image, of| (image, of.iter().sum::<usize>())).unzip();
-        assert_eq!((firsts.values(), sums.values()), (&[0, 3, 6, 9][..], &[3, 12, 21, 30][..]));
+        let sums = all.map(|image, of| (image, of.iter().sum::<usize>()));
+        assert_eq!(sums.values(), [(0, 3), (3, 12), (6, 21), (9, 30)]);
     }
 }

@@ -1,4 +1,4 @@
-//! Sums over the batch that the gradient of batch-norm needs.
+//! Strips of the saved convolutions, and the sums over the batch that the gradient of batch-norm needs.
 
 use std::ops::Range;
 
@@ -7,12 +7,112 @@ use rayon::prelude::*;
 use super::forward::Saved;
 use super::norm::{Deviation, NormGradient, Sums};
 use super::per_batch::PerBatch;
-use crate::cpu::activate_vjp::Target;
+use crate::cpu::activate::Strip;
+use crate::cpu::activate_vjp::{Slope, Target};
 use crate::cpu::buffers::Buffer;
 use crate::cpu::images::{Images, Keep};
+use crate::cpu::layout::Map;
 use crate::cpu::moments::Correlation;
 
+/// Channels of a tile at most, those of AVX-512.
+const MOST_CHANNELS: usize = 32;
+
+/// For a [`Slope`] without a term.
+pub(super) const NONE: &[f32] = &[0.0; MOST_CHANNELS];
+
+/// Rows of one tile of a convolution's output.
+pub(super) struct Piece {
+    /// Which block.
+    pub k: usize,
+    /// Which image of the batch.
+    pub n: usize,
+    pub tile: usize,
+    pub rows: Range<usize>,
+}
+
+/// Where a gradient goes in a map of this layout, from its first pixel on.
+pub(super) fn target<'a>(map: &Map, d: &'a mut [f32]) -> Target<'a> {
+    Target { d, row: map.row(), pixel: map.lane }
+}
+
 impl Saved {
+    /// Every piece of an image in block `k`.
+    pub(super) fn pieces(&self, k: usize, n: usize) -> impl Iterator<Item = Piece> + use<'_> {
+        self.plans[k].pieces().map(move |(tile, rows)| Piece { k, n, tile, rows })
+    }
+
+    /// The convolution's output, computed into `scratch` unless it is stored, with the map that
+    /// normalises it.
+    pub(super) fn strip<'a>(&'a self, piece: &Piece, scratch: &'a mut [f32]) -> Strip<'a> {
+        let Piece { k, n, tile, .. } = *piece;
+        let (plan, images) = (&self.plans[k], (self.inputs[k].get(n), self.convs[k].get(n)));
+        let y = plan.strip(self.body, (self.weights(k), tile), images, piece.rows.clone(), scratch);
+        plan.affine(tile, y, self.norms[k].of(n))
+    }
+
+    /// Takes the gradient of the block's output back through pool, ReLU and a `slope`.
+    pub(super) fn activate_vjp(
+        &self,
+        piece: &Piece,
+        strip: &Strip<'_>,
+        grad: &Images,
+        slope: &Slope<'_>,
+        to: Target<'_>,
+    ) {
+        let grad = self.plans[piece.k].grad_rows(piece.tile, &piece.rows, grad.get(piece.n));
+        self.body.activate_vjp(strip, grad, slope, to);
+    }
+
+    /// Writes `dz`, the gradient of the normalised values, of a strip.
+    pub(super) fn dz(&self, piece: &Piece, strip: &Strip<'_>, grad: &Images, dz: &mut [f32]) {
+        let slope = Slope { gain: &[1.0; MOST_CHANNELS], tilt: NONE, offset: NONE };
+        self.activate_vjp(piece, strip, grad, &slope, target(&self.plans[piece.k].conv, dz));
+    }
+
+    /// Adds the sums of `grad` and of `grad * (value - mean)` over a strip.
+    pub(super) fn add_products(
+        &self,
+        piece: &Piece,
+        [value, grad]: [&[f32]; 2],
+        mean: &[f32],
+        sums: &mut Sums,
+    ) {
+        let conv = self.plans[piece.k].conv;
+        let [value, grad] = [value, grad].map(|of| (of, conv.row()));
+        let (size, centre) = ([piece.rows.len(), conv.w], &mean[piece.tile * conv.lane..]);
+        let pair = Correlation { value, grad, size, centre, gated: false };
+        self.add_correlation(piece.tile, &pair, sums);
+    }
+
+    fn add_correlation(&self, tile: usize, pair: &Correlation<'_>, sums: &mut Sums) {
+        let lane = self.body.tile();
+        let mut found = [0.0; 2 * MOST_CHANNELS];
+        self.body.correlate(pair, &mut found[..2 * lane]);
+        sums.add_tile(tile * lane, &found[..2 * lane]);
+    }
+
+    /// What `each` adds up over the strips of block `k`; it has memory for one more strip.
+    pub(super) fn over_strips<T: Send>(
+        &self,
+        k: usize,
+        empty: impl Fn(usize) -> T + Sync,
+        merge: impl Fn(&mut T, &T),
+        each: impl Fn(&Piece, &Strip<'_>, &mut [f32], &mut T) + Sync,
+    ) -> PerBatch<T> {
+        let plan = &self.plans[k];
+        let parts = self.slots.par_iter().map(|images| {
+            let mut all = self.per_batch(images, || empty(plan.padded()));
+            let [mut scratch, mut dz] = [(); 2].map(|()| Buffer::stale(plan.strip_len()));
+            for n in images.clone() {
+                for piece in self.pieces(k, n) {
+                    each(&piece, &self.strip(&piece, &mut scratch), &mut dz, all.of_mut(n));
+                }
+            }
+            all
+        });
+        PerBatch::total(parts.collect(), merge)
+    }
+
     /// The gradient of the output in tiles, and its sums.
     pub(super) fn start(&self, dy: &[f32]) -> (Images, PerBatch<Sums>) {
         let last = self.plans.len() - 1;
@@ -54,14 +154,12 @@ impl Saved {
         beta.resize(plan.padded(), 0.0);
         let value = self.inputs[k + 1].get(n);
         let (h, w) = (plan.out.h, plan.out.w);
-        let mut out = vec![0.0; 2 * lane];
         for tile in 0..plan.out.tiles() {
             let value = (&value[plan.out.start(tile, 0)..], plan.out.row());
             let grad = (&grad[tile * h * w * lane..], w * lane);
             let centre = &beta[tile * lane..];
             let pair = Correlation { value, grad, size: [h, w], centre, gated: true };
-            self.body.correlate(&pair, &mut out);
-            sums.of_mut(n).add_tile(tile * lane, &out);
+            self.add_correlation(tile, &pair, sums.of_mut(n));
         }
     }
 
@@ -96,35 +194,9 @@ impl Saved {
 
     /// The sums of block `k` from its convolution's output, where its own output lacks the digits.
     fn convolution_sums(&self, k: usize, grad: &Images) -> PerBatch<Sums> {
-        let plan = &self.plans[k];
-        let (weights, lane) = (self.weights(k), plan.conv.lane);
-        let ones = NormGradient::identity(plan.padded());
-        let sums = self.slots.par_iter().map(|images| {
-            let mut sums = self.no_sums(k, images);
-            let mut scratch = Buffer::stale(plan.strip_len());
-            let mut dz = Buffer::stale(plan.strip_len());
-            let mut out = vec![0.0; 2 * lane];
-            for n in images.clone() {
-                let (input, y) = (self.inputs[k].get(n), self.convs[k].get(n));
-                let norm = self.norms[k].of(n);
-                for (tile, rows) in plan.pieces() {
-                    let grad = plan.grad_rows(tile, &rows, grad.get(n));
-                    let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
-                    let weights = (weights, tile);
-                    let y = plan.strip(self.body, weights, (input, y), rows, &mut scratch);
-                    let strip = plan.affine(tile, y, norm);
-                    let target = Target { d: &mut dz, row, pixel: lane };
-                    let slope = ones.slope(plan.channels(tile));
-                    self.body.activate_vjp(&strip, grad, &slope, target);
-                    let centre = &norm.mean[tile * lane..];
-                    let (value, grad) = ((y, row), (&*dz, row));
-                    let pair = Correlation { value, grad, size, centre, gated: false };
-                    self.body.correlate(&pair, &mut out);
-                    sums.of_mut(n).add_tile(tile * lane, &out);
-                }
-            }
-            sums
-        });
-        PerBatch::total(sums.collect(), Sums::merge)
+        self.over_strips(k, Sums::empty, Sums::merge, |piece, strip, dz, sums| {
+            self.dz(piece, strip, grad, dz);
+            self.add_products(piece, [strip.y, dz], &self.norms[k].of(piece.n).mean, sums);
+        })
     }
 }

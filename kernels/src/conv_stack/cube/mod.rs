@@ -20,15 +20,15 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use self::vectors::{Norm, Vectors};
-use self::vectors_jvp::NormTangent;
+use self::vectors::{Norm, Vectors, of_batch, of_running};
+use self::vectors_jvp::{NormTangent, gradients_jvp, norm_jvp};
 use super::cpu::Geometry;
 use super::{StackCall, StackOptions};
 use crate::channels::cube::{Grad, Input, correlate};
 use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
 use crate::norm_relu::Rectified;
-use crate::norm_relu::cube::{activate, combine, correlate as correlate_dv};
+use crate::norm_relu::cube::{activate, combine, correlate as correlate_dv, gradients};
 use crate::precision::Precision;
 use crate::twice_differentiable::{
     ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable,
@@ -36,34 +36,31 @@ use crate::twice_differentiable::{
 use crate::variadic_op::OptionalTensors;
 
 /// What a block saves in the forward pass.
-#[derive(Clone)]
-pub struct Saved<T> {
+pub struct Saved<R: CubeRuntime> {
     /// Its input.
-    x: T,
+    x: CubeTensor<R>,
     /// The output of its convolution.
-    y: T,
-    norm: Norm<T>,
+    y: CubeTensor<R>,
+    norm: Norm<R>,
 }
 
 /// The gradients in a block.
-#[derive(Clone)]
-pub struct IntermediateGrads<T> {
+pub struct IntermediateGrads<R: CubeRuntime> {
     /// Of its output.
-    dz: T,
+    dz: CubeTensor<R>,
     /// Of its convolution's output.
-    dy: T,
-    /// By channel, see [`vectors::Gradients::sums`].
-    sums: T,
+    dy: CubeTensor<R>,
+    /// By channel, see [`Gradients::sums`](crate::norm_relu::cube::Gradients).
+    sums: CubeTensor<R>,
 }
 
 /// The tangents of what a block saved in the forward pass.
-#[derive(Clone)]
-pub struct SavedTangent<T> {
+pub struct SavedTangent<R: CubeRuntime> {
     /// Of its input; `None` if that of the images is zero.
-    x: Option<T>,
+    x: Option<CubeTensor<R>>,
     /// Of the output of its convolution.
-    y: T,
-    norm: NormTangent<T>,
+    y: CubeTensor<R>,
+    norm: NormTangent<R>,
 }
 
 /// One block of a call.
@@ -96,10 +93,9 @@ impl StackCall {
                 unreachable!("four tensors a block");
             };
             let vectors = Vectors {
-                bias: into_contiguous(bias.clone()),
+                bias: self.biased[index].then(|| into_contiguous(bias.clone())),
                 gamma: into_contiguous(gamma.clone()),
                 beta: into_contiguous(beta.clone()),
-                biased: self.biased[index],
             };
             let running = self
                 .running
@@ -127,23 +123,12 @@ impl StackCall {
     }
 }
 
-/// The sum of convolutions of these pairs of factors, of which the result is in the `wanted` role.
-fn convolved<R: CubeRuntime>(
-    wanted: Role,
-    terms: Vec<[&CubeTensor<R>; 2]>,
-    conv: &ConvShape,
-    dtype: DType,
-) -> CubeTensor<R> {
-    let terms = terms.into_iter().map(|term| term.map(Clone::clone)).collect();
-    convolution(wanted, terms, conv, dtype)
-}
-
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     TwiceDifferentiable<CubeBackend<R, F, I, BT>> for StackCall
 {
-    type Saved = Vec<Saved<CubeTensor<R>>>;
-    type IntermediateGrads = Vec<IntermediateGrads<CubeTensor<R>>>;
-    type SavedTangent = Vec<SavedTangent<CubeTensor<R>>>;
+    type Saved = Vec<Saved<R>>;
+    type IntermediateGrads = Vec<IntermediateGrads<R>>;
+    type SavedTangent = Vec<SavedTangent<R>>;
 
     const READS_OPERANDS: bool = true;
 
@@ -158,11 +143,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         let (of, epsilon) = (x.dtype, self.options.epsilon as f32);
         let (mut saved, mut aux) = (Vec::new(), Vec::new());
         for (left, block) in (0..blocks.len()).rev().zip(&blocks) {
-            let y = convolved(Role::Output, vec![[&x, block.weight]], &block.conv, of);
+            let y = convolution(Role::Output, &[[&x, block.weight]], &block.conv, of);
             let norm = match block.running.clone() {
-                Some(given) => vectors::of_running(given, &block.vectors, epsilon),
+                Some(given) => of_running(given, &block.vectors, epsilon),
                 None => {
-                    let (norm, moments) = vectors::of_batch(&y, &block.vectors, epsilon);
+                    let (norm, moments) = of_batch(&y, &block.vectors, epsilon);
                     aux.extend(moments);
                     norm
                 }
@@ -202,7 +187,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
                     let dz = dz.take().expect("the gradient of every block's output");
                     let (input, by) = (Input::new(y.clone(), norm.map()), Grad::new(dz));
                     let parts = correlate_dv(&input, &by, None, block.after);
-                    let of = vectors::gradients(parts, norm, &block.vectors, block.pixels());
+                    let (norm, bias) = ([&norm.scale, &norm.inverse], &block.vectors.bias);
+                    let of = gradients(parts, norm, bias.as_ref(), block.pixels());
                     (input, by, of)
                 }
                 Some((tangent, grads, of_operands)) => {
@@ -211,17 +197,16 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
                     let parts = correlate_dv(&input, &by, Some(&tangent.norm.centre), block.after);
                     let bias_tangent = of_operands[1].clone().map(into_contiguous);
                     let (norms, sums) = ((norm, &tangent.norm), grads.sums.clone());
-                    let (of, pixels) = (&block.vectors, block.pixels());
-                    let of =
-                        vectors_jvp::gradients_jvp(parts, sums, norms, of, &bias_tangent, pixels);
+                    let biases = [&block.vectors.bias, &bias_tangent];
+                    let of = gradients_jvp(parts, sums, norms, biases, block.pixels());
                     (input, by, of)
                 }
             };
             let dy = combine(&input, &by, of_vectors.moment_grad, block.after);
             if wanted[1 + 4 * index] {
                 let by_input = along.and_then(|(of, grads, _)| Some([&grads.dy, of.x.as_ref()?]));
-                let terms = [[&dy, x]].into_iter().chain(by_input).collect();
-                let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
+                let terms: Vec<_> = [[&dy, x]].into_iter().chain(by_input).collect();
+                let dw = convolution(Role::Weight, &terms, &block.conv, block.weight.dtype);
                 found[1 + 4 * index] = Some(dw);
             }
             for (place, vector) in of_vectors.vectors.into_iter().enumerate() {
@@ -235,9 +220,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
                 break;
             }
             let by_weight = along.and_then(|(_, grads, of)| Some([of[0].as_ref()?, &grads.dy]));
-            let terms = [[block.weight, &dy]].into_iter().chain(by_weight).collect();
+            let terms: Vec<_> = [[block.weight, &dy]].into_iter().chain(by_weight).collect();
             let dtype = if index == 0 { primal.operands[0].dtype } else { x.dtype };
-            let dx = convolved(Role::Input, terms, &block.conv, dtype);
+            let dx = convolution(Role::Input, &terms, &block.conv, dtype);
             match index {
                 0 => found[0] = Some(dx),
                 _ => dz = Some(dx),
@@ -269,14 +254,14 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
                     let dtype = FloatDType::from(y.dtype);
                     CubeBackend::<R, F, I, BT>::float_zeros(shape, device, dtype)
                 }
-                false => convolved(Role::Output, terms, &block.conv, y.dtype),
+                false => convolution(Role::Output, &terms, &block.conv, y.dtype),
             };
             let parts = block.pixels().map(|pixels| {
                 let by = Grad::new(y_tangent.clone());
                 (correlate(&by, y, slice::from_ref(&norm.centre), [None, None]), pixels)
             });
             let vector_tangents = [bias, gamma, beta].map(|of| of.clone().map(into_contiguous));
-            let norm_tangent = vectors_jvp::norm_jvp(parts, norm, &block.vectors, &vector_tangents);
+            let norm_tangent = norm_jvp(parts, norm, &block.vectors, &vector_tangents);
             let input = norm_tangent.input(y, &y_tangent, norm);
             let dtype = self.output_type(blocks.len() - 1 - index, y.dtype);
             let z_tangent = activate(&input, block.after, dtype);

@@ -6,29 +6,24 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::vectors::{Gradients, Norm, Vectors};
+use super::vectors::{Norm, Vectors};
 use crate::channels::cube::{Input, Parts, added};
-use crate::cube::{elementwise, empty_each, launch, unit_below};
+use crate::cube::{arrays, elementwise, empty_each, launch, unit_below};
+use crate::norm_relu::cube::Gradients;
 
 /// The tangent of a block's [`Norm`].
-#[derive(Clone)]
-pub struct NormTangent<T> {
+pub struct NormTangent<R: CubeRuntime> {
     /// Of the centre, `[c]`.
-    pub centre: T,
+    pub centre: CubeTensor<R>,
     /// Of the inverse deviation, `[c]`.
-    pub inverse: T,
+    pub inverse: CubeTensor<R>,
     /// Of scale, and of `v` at the centre, `[2, c]`.
-    pub map_tangent: T,
+    pub map_tangent: CubeTensor<R>,
 }
 
-impl<R: CubeRuntime> NormTangent<CubeTensor<R>> {
+impl<R: CubeRuntime> NormTangent<R> {
     /// A map that is normalised, with its tangent.
-    pub fn input(
-        &self,
-        x: &CubeTensor<R>,
-        tangent: &CubeTensor<R>,
-        norm: &Norm<CubeTensor<R>>,
-    ) -> Input<R> {
+    pub fn input(&self, x: &CubeTensor<R>, tangent: &CubeTensor<R>, norm: &Norm<R>) -> Input<R> {
         let tangents = Some([tangent.clone(), self.map_tangent.clone()]);
         Input { x: x.clone(), map: norm.map(), tangents }
     }
@@ -36,36 +31,33 @@ impl<R: CubeRuntime> NormTangent<CubeTensor<R>> {
 
 #[cube(launch_unchecked)]
 fn norm_jvp_kernel(
-    parts: &Array<f32>,
     gamma: &Array<f32>,
-    bias: &Array<f32>,
     scale: &Array<f32>,
     inverse: &Array<f32>,
-    gamma_tangent: &Array<f32>,
-    beta_tangent: &Array<f32>,
-    bias_tangent: &Array<f32>,
     centre_tangent: &mut Array<f32>,
     inverse_tangent: &mut Array<f32>,
     map_tangent: &mut Array<f32>,
+    parts: &Sequence<Array<f32>>,
+    biases: &Sequence<Array<f32>>,
+    bias_tangents: &Sequence<Array<f32>>,
+    gamma_tangents: &Sequence<Array<f32>>,
+    beta_tangents: &Sequence<Array<f32>>,
     channels: usize,
     cubes: usize,
     share: f32,
-    #[comptime] batch: bool,
-    #[comptime] biased: bool,
-    #[comptime] has_tangent: u32,
 ) {
     let c = unit_below(channels);
     let (scale, inverse) = (scale[c], inverse[c]);
     let mut tilt = 0.0f32;
     let mut level = 0.0f32;
-    if comptime!(has_tangent & 1 != 0) {
-        tilt = gamma_tangent[c] * inverse;
+    if comptime!(gamma_tangents.len() == 1) {
+        tilt = gamma_tangents.index(0usize)[c] * inverse;
     }
-    if comptime!(has_tangent & 2 != 0) {
-        level = beta_tangent[c];
+    if comptime!(beta_tangents.len() == 1) {
+        level = beta_tangents.index(0usize)[c];
     }
-    if comptime!(batch) {
-        let (sum, product) = added(parts, c, cubes);
+    if comptime!(parts.len() == 1) {
+        let (sum, product) = added(parts.index(0usize), c, cubes);
         let centre = sum * share;
         let over = -(inverse * inverse * inverse * (product * share));
         tilt += gamma[c] * over;
@@ -73,10 +65,10 @@ fn norm_jvp_kernel(
         centre_tangent[c] = centre;
         inverse_tangent[c] = over;
     } else {
-        if comptime!(biased) {
-            level += bias[c] * tilt;
-            if comptime!(has_tangent & 4 != 0) {
-                level += bias_tangent[c] * scale;
+        if comptime!(biases.len() == 1) {
+            level += biases.index(0usize)[c] * tilt;
+            if comptime!(bias_tangents.len() == 1) {
+                level += bias_tangents.index(0usize)[c] * scale;
             }
         }
         centre_tangent[c] = 0.0f32;
@@ -86,63 +78,52 @@ fn norm_jvp_kernel(
     map_tangent[channels + c] = level;
 }
 
-/// The tangents of bias, gamma and beta; `None` is zero.
-pub type VectorTangents<R> = [Option<CubeTensor<R>>; 3];
-
 /// The tangent of a normalisation: of the sums of the map's tangent, in parts, where the moments are of
-/// its `pixels`; `None` where they are given.
+/// its `pixels`, `None` where they are given; and of the tangents of bias, gamma and beta, of which `None`
+/// is zero.
 pub fn norm_jvp<R: CubeRuntime>(
     parts: Option<(Parts<R>, usize)>,
-    norm: &Norm<CubeTensor<R>>,
+    norm: &Norm<R>,
     of: &Vectors<R>,
-    [bias, gamma, beta]: &VectorTangents<R>,
-) -> NormTangent<CubeTensor<R>> {
+    tangents: &[Option<CubeTensor<R>>; 3],
+) -> NormTangent<R> {
     let channels = of.gamma.meta.num_elements();
     let shapes = [vec![channels], vec![channels], vec![2, channels]];
     let [centre, inverse, map_tangent] = empty_each(&of.gamma, shapes, DType::F32);
-    let found = NormTangent { centre, inverse, map_tangent };
-    let has_tangent =
-        [gamma, beta, bias].iter().rev().fold(0, |bits, of| bits << 1 | of.is_some() as u32);
-    // Not read where the tangent is zero.
-    let [gamma, beta, bias] =
-        [gamma, beta, bias].map(|tangent| tangent.as_ref().unwrap_or(&norm.scale));
-    let batch = parts.is_some();
-    let (cubes, share, parts) = match parts {
-        Some((parts, pixels)) => (parts.cubes, 1.0 / pixels as f32, parts.sums),
-        None => (0, 0.0, norm.scale.clone()),
-    };
+    let (cubes, share) =
+        parts.as_ref().map_or((0, 0.0), |(parts, pixels)| (parts.cubes, 1.0 / *pixels as f32));
+    let sums = parts.map(|(parts, _)| parts.sums);
+    let [bias_tangent, gamma_tangent, beta_tangent] = tangents.each_ref().map(arrays);
     // SAFETY: all vectors have an element a channel and the map tangent two, there are two parts for each cube
-    // of each channel where they are read, and units stop at the last channel.
+    // of each channel, and units stop at the last channel.
     unsafe {
         launch!(norm_jvp_kernel, elementwise(&of.gamma.client, channels);
-            parts, of.gamma, of.bias, norm.scale, norm.inverse, gamma, beta, bias, found.centre,
-            found.inverse, found.map_tangent;
-            channels, cubes, share, batch, of.biased, has_tangent);
+            of.gamma, norm.scale, norm.inverse, centre, inverse, map_tangent;
+            arrays(&sums), arrays(&of.bias), bias_tangent, gamma_tangent, beta_tangent,
+            channels, cubes, share);
     }
-    found
+    NormTangent { centre, inverse, map_tangent }
 }
 
 #[cube(launch_unchecked)]
 fn gradients_jvp_kernel(
     parts: &Array<f32>,
     sums: &Array<f32>,
-    bias: &Array<f32>,
     scale: &Array<f32>,
     inverse: &Array<f32>,
     centre_tangent: &Array<f32>,
     inverse_tangent: &Array<f32>,
     map_tangent: &Array<f32>,
-    bias_tangent: &Array<f32>,
     moment_grad: &mut Array<f32>,
     d_bias: &mut Array<f32>,
     d_gamma: &mut Array<f32>,
     d_beta: &mut Array<f32>,
+    biases: &Sequence<Array<f32>>,
+    bias_tangents: &Sequence<Array<f32>>,
     channels: usize,
     cubes: usize,
     share: f32,
     #[comptime] batch: bool,
-    #[comptime] biased: bool,
-    #[comptime] has_bias_tangent: bool,
 ) {
     let c = unit_below(channels);
     let (sum_tangent, product_tangent) = added(parts, c, cubes);
@@ -162,10 +143,10 @@ fn gradients_jvp_kernel(
         d_bias[c] = 0.0f32;
     } else {
         let mut whole = product_tangent;
-        if comptime!(biased) {
-            whole += bias[c] * sum_tangent;
-            if comptime!(has_bias_tangent) {
-                whole += bias_tangent[c] * sum;
+        if comptime!(biases.len() == 1) {
+            whole += biases.index(0usize)[c] * sum_tangent;
+            if comptime!(bias_tangents.len() == 1) {
+                whole += bias_tangents.index(0usize)[c] * sum;
             }
         }
         d_gamma[c] = inverse * whole;
@@ -173,28 +154,26 @@ fn gradients_jvp_kernel(
     }
 }
 
-/// The tangents of [`gradients`](super::vectors::gradients), of those of the sums, in parts, with the
+/// The tangents of [`gradients`](crate::norm_relu::cube::gradients), of those of the sums, in parts, with the
 /// sums themselves; through the moments they are `[3, c]`.
 pub fn gradients_jvp<R: CubeRuntime>(
     parts: Parts<R>,
     sums: CubeTensor<R>,
-    (norm, tangent): (&Norm<CubeTensor<R>>, &NormTangent<CubeTensor<R>>),
-    of: &Vectors<R>,
-    bias_tangent: &Option<CubeTensor<R>>,
+    (norm, tangent): (&Norm<R>, &NormTangent<R>),
+    [bias, bias_tangent]: [&Option<CubeTensor<R>>; 2],
     pixels: Option<usize>,
 ) -> Gradients<R> {
     let Parts { sums: parts, channels, cubes } = parts;
     let shapes = [vec![3, channels], vec![channels], vec![channels], vec![channels]];
     let [moment_grad, d_bias, d_gamma, d_beta] = empty_each(&parts, shapes, DType::F32);
     let share = pixels.map_or(0.0, |pixels| 1.0 / pixels as f32);
-    // SAFETY: as in `vectors::gradients`; what flows through the moments, three elements a channel, is written where
+    // SAFETY: as in `gradients`; what flows through the moments, three elements a channel, is written where
     // there is any.
     unsafe {
         launch!(gradients_jvp_kernel, elementwise(&sums.client, channels);
-            parts, sums, of.bias, norm.scale, norm.inverse, tangent.centre, tangent.inverse,
-            tangent.map_tangent, bias_tangent.as_ref().unwrap_or(&of.gamma),
-            moment_grad, d_bias, d_gamma, d_beta;
-            channels, cubes, share, pixels.is_some(), of.biased, bias_tangent.is_some());
+            parts, sums, norm.scale, norm.inverse, tangent.centre, tangent.inverse,
+            tangent.map_tangent, moment_grad, d_bias, d_gamma, d_beta;
+            arrays(bias), arrays(bias_tangent), channels, cubes, share, pixels.is_some());
     }
     let moment_grad = pixels.map(|_| moment_grad);
     Gradients { sums, moment_grad, vectors: [d_bias, d_gamma, d_beta] }

@@ -23,7 +23,7 @@ const MOST_OF_A_UNIT: usize = 512;
 pub type Place = usize;
 
 /// A sum of products, of those factors transposed that are `turned`, and what becomes of it in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Product {
     /// Pairs of factors. Without any the sum is zero.
     pub terms: [Option<[Place; 2]>; 2],

@@ -66,9 +66,7 @@ impl<'a, R: CubeRuntime> Layers<'a, R> {
     ) -> Place {
         let sizes @ [examples, _, outputs] = self.sizes(layer);
         let out = self.chain.output([self.call.lanes, examples, outputs]);
-        let product =
-            Product { terms, turned: [false, false], bias, relu, gate, out, totals: None };
-        self.chain.push(product, sizes);
+        self.chain.push(Product { terms, bias, relu, gate, out, ..Product::default() }, sizes);
         out
     }
 
@@ -76,29 +74,20 @@ impl<'a, R: CubeRuntime> Layers<'a, R> {
     fn through_weights(&mut self, layer: usize, terms: [Pair; 2], gate: Option<Place>) -> Place {
         let [examples, inputs, outputs] = self.sizes(layer);
         let out = self.chain.output([self.call.lanes, examples, inputs]);
-        let turned = [false, true];
-        let product = Product { terms, turned, bias: None, relu: false, gate, out, totals: None };
+        let product = Product { terms, turned: [false, true], gate, out, ..Product::default() };
         self.chain.push(product, [examples, outputs, inputs]);
         out
     }
 
     /// Of examples and gradients: the gradients of the weight and of the bias, which the first pair has.
     fn of_parameters(&mut self, layer: usize, terms: [Pair; 2]) -> [Place; 2] {
-        let [examples, inputs, outputs] = self.sizes(layer);
-        let lanes = self.call.lanes;
-        let weight = self.chain.output([lanes * inputs, outputs]);
+        let ([examples, inputs, outputs], lanes) = (self.sizes(layer), self.call.lanes);
+        let out = self.chain.output([lanes * inputs, outputs]);
         let bias = self.chain.output([lanes * outputs]);
-        let product = Product {
-            terms,
-            turned: [true, false],
-            bias: None,
-            relu: false,
-            gate: None,
-            out: weight,
-            totals: Some(bias),
-        };
+        let (turned, totals) = ([true, false], Some(bias));
+        let product = Product { terms, turned, out, totals, ..Product::default() };
         self.chain.push(product, [inputs, examples, outputs]);
-        [weight, bias]
+        [out, bias]
     }
 }
 

@@ -2,15 +2,13 @@
 
 use super::super::backward::{IntermediateGrads, backward};
 use super::super::buffer_pool_model::BufferPoolModel;
+use super::super::jvp::{SavedTangent, jvp};
+use super::super::jvp_of_vjp::jvp_of_vjp;
 use super::super::memory::StackPass;
 use super::super::norm::Norm;
-use super::super::parameters::SavedParameters;
 use super::super::per_batch::PerBatch;
-use super::super::tangent::{SavedTangent, jvp, jvp_of_vjp};
-use super::{
-    BlockShape, Case, EPSILON, InstructionSet, Pass, Planned, Precision, Saved, StackShape, bodies,
-    forward, parts,
-};
+use super::super::plan::SavedParameters;
+use super::{BlockShape, Case, InstructionSet, Precision, Saved, StackShape, bodies, parts};
 use crate::cpu::buffers::{kept_floats, release_buffers};
 use crate::cpu::images::Images;
 
@@ -22,7 +20,7 @@ impl Case {
     fn intermediate_grads(&self, saved: &Saved) -> IntermediateGrads {
         let mut gradients = vec![0.0; self.params.len()];
         let to = &mut parts(&self.shape, &mut gradients);
-        let (_, kept) = backward(&self.shape, saved, &self.dy, (false, true), to);
+        let (_, kept) = backward(saved, &self.dy, (false, true), to);
         kept.expect("kept, as asked")
     }
 
@@ -91,17 +89,14 @@ fn pool_after_passes(body: &'static dyn InstructionSet, precision: Precision) ->
     release_buffers();
     let mut model = BufferPoolModel::by(body, precision);
     for case in &cases {
-        let planned = Planned::by(body, &case.shape, precision);
-        let how = (None, EPSILON);
-        let pass = Pass { keep: false, lanes: 1, batches: 1 };
-        forward(&planned, &case.x, &case.parameters(), how, pass);
+        case.pass(body, false);
         let used = model.forward(&case.shape, 1, false);
         model.release(used);
     }
     for (index, case) in cases.iter().enumerate().rev() {
         let (saved, mut gradients) = (case.saved(body), vec![0.0; case.params.len()]);
         let to = &mut parts(&case.shape, &mut gradients);
-        backward(&case.shape, &saved, &case.dy, (index > 0, false), to);
+        backward(&saved, &case.dy, (index > 0, false), to);
         let saved_buffers = model.forward(&case.shape, 1, true);
         let intermediate_grads = model.backward(&case.shape, 1, index > 0, false);
         [saved_buffers, intermediate_grads].into_iter().for_each(|used| model.release(used));

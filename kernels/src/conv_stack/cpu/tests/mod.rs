@@ -7,8 +7,10 @@ mod poison;
 mod reference;
 mod tangent;
 
+use std::ops::Range;
+
 use super::forward::{Output, Pass, Planned, Saved, forward};
-use super::parameters::Parameters;
+use super::plan::Parameters;
 use super::shape::{BlockShape, StackShape};
 use crate::cpu::instruction_set::{InstructionSet, bodies};
 use crate::noise::Noise;
@@ -32,6 +34,26 @@ fn lengths(shape: &StackShape) -> impl Iterator<Item = usize> {
     shape.geometry().into_iter().flat_map(|g| [g.weight(), g.c_out, g.c_out, g.c_out])
 }
 
+/// Name and place of the gradient of every part of flat parameters.
+fn named_parts(shape: &StackShape) -> impl Iterator<Item = (String, Range<usize>)> {
+    let mut end = 0;
+    lengths(shape).enumerate().map(move |(index, length)| {
+        end += length;
+        let part = ["weight", "bias", "gamma", "beta"][index % 4];
+        (format!("d{part} of block {}", index / 4), end - length..end)
+    })
+}
+
+/// Asserts that the bits of what `run` returns are those of any number of threads.
+fn assert_same_on_all_threads(run: impl Fn() -> Vec<f32> + Sync) {
+    let results = [1, 2, 3].map(|threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let all = pool.expect("threads").install(&run);
+        all.iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+    });
+    assert!(results[0] == results[1] && results[0] == results[2]);
+}
+
 /// The parts of flat parameters.
 pub(super) fn parts<'a>(shape: &StackShape, mut flat: &'a mut [f32]) -> Vec<&'a mut [f32]> {
     let take = |len| flat.split_off_mut(..len).expect("as long as the parameters");
@@ -50,7 +72,7 @@ struct Gradients {
 fn backward(shape: &StackShape, saved: &Saved, dy: &[f32], need_dx: bool) -> Gradients {
     let mut dparams = vec![f32::NAN; lengths(shape).sum()];
     let parts = &mut parts(shape, &mut dparams);
-    let (dx, _) = super::backward::backward(shape, saved, dy, (need_dx, false), parts);
+    let (dx, _) = super::backward::backward(saved, dy, (need_dx, false), parts);
     Gradients { dx, dparams }
 }
 
@@ -103,15 +125,11 @@ impl Case {
         self
     }
 
-    /// Asserts that the bits of all results are those of any number of threads.
     fn does_not_depend_on_threads(&self) {
-        let results = [1, 2, 3].map(|threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            let (out, gradients) = pool.expect("threads").install(|| self.run(bodies()[0]));
-            let all = [out.y, out.moments, gradients.dx.unwrap_or_default(), gradients.dparams];
-            all.concat().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+        assert_same_on_all_threads(|| {
+            let (out, gradients) = self.run(bodies()[0]);
+            [out.y, out.moments, gradients.dx.unwrap_or_default(), gradients.dparams].concat()
         });
-        assert!(results[0] == results[1] && results[0] == results[2]);
     }
 
     /// Sets gamma and beta of every block.
@@ -128,8 +146,12 @@ impl Case {
     }
 
     fn forward(&self, body: &'static dyn InstructionSet) -> Output {
+        self.pass(body, true)
+    }
+
+    fn pass(&self, body: &'static dyn InstructionSet, keep: bool) -> Output {
         let planned = Planned::by(body, &self.shape, self.precision);
-        let pass = Pass { keep: true, lanes: self.lanes, batches: 1 };
+        let pass = Pass { keep, lanes: self.lanes, batches: 1 };
         forward(&planned, &self.x, &self.parameters(), (self.running.as_deref(), EPSILON), pass)
     }
 
@@ -183,15 +205,8 @@ impl Case {
                 near("moments", &out.moments, &wanted.moments);
             }
             near("dx", &gradients.dx.expect("it was asked for"), &wanted.dx);
-            let mut start = 0;
-            for (k, g) in self.shape.geometry().iter().enumerate() {
-                let lengths = [g.weight(), g.c_out, g.c_out, g.c_out];
-                for (part, len) in ["weight", "bias", "gamma", "beta"].iter().zip(lengths) {
-                    let range = start..start + len;
-                    let (got, wanted) = (&gradients.dparams[range.clone()], &wanted.dparams[range]);
-                    near(&format!("d{part} of block {k}"), got, wanted);
-                    start += len;
-                }
+            for (name, part) in named_parts(&self.shape) {
+                near(&name, &gradients.dparams[part.clone()], &wanted.dparams[part]);
             }
         }
     }

@@ -1,8 +1,7 @@
 //! No result depends on memory that was not written: unit tests find NaN there.
 
 use super::reference::stack;
-use super::{Case, EPSILON, backward};
-use crate::conv_stack::cpu::forward::{Pass, Planned, forward};
+use super::{Case, backward};
 use crate::cpu::instruction_set::bodies;
 use crate::precision::Precision;
 
@@ -12,18 +11,8 @@ impl Case {
         for (body, precision) in
             bodies().into_iter().flat_map(|body| Precision::ALL.map(|precision| (body, precision)))
         {
-            let run = |keep| {
-                let planned = Planned::by(body, &self.shape, precision);
-                let pass = Pass { keep, lanes: self.lanes, batches: 1 };
-                forward(
-                    &planned,
-                    &self.x,
-                    &self.parameters(),
-                    (self.running.as_deref(), EPSILON),
-                    pass,
-                )
-            };
-            let (kept, bare) = (run(true), run(false));
+            let case = self.clone().in_precision(precision);
+            let (kept, bare) = (case.pass(body, true), case.pass(body, false));
             let saved = kept.saved.expect("it was asked for");
             let go = |dx| backward(&self.shape, &saved, &self.dy, dx);
             let (whole, partial) = (go(true), go(false));

@@ -2,8 +2,8 @@
 
 use super::reference::{Reference, exact, stack, wide};
 use super::{
-    BlockShape, Case, EPSILON, Gradients, InstructionSet, StackShape, bodies, distance, noise,
-    parameters, parts,
+    BlockShape, Case, EPSILON, Gradients, InstructionSet, StackShape, assert_same_on_all_threads,
+    bodies, distance, named_parts, noise, parameters, parts,
 };
 use crate::conv_stack::cpu::{backward, jvp, jvp_of_vjp};
 
@@ -45,7 +45,7 @@ impl CaseWithTangents {
         let (y, tangent) = jvp(&saved, self.images.as_deref(), &tangents);
         let mut dparams = vec![f32::NAN; case.params.len()];
         let to = &mut parts(&case.shape, &mut dparams);
-        let (_, intermediate_grads) = backward(&case.shape, &saved, &case.dy, (false, true), to);
+        let (_, intermediate_grads) = backward(&saved, &case.dy, (false, true), to);
         let grads = (&intermediate_grads.expect("kept, as asked"), self.dy.as_deref());
         let dx = jvp_of_vjp(&saved, &tangent, grads, true, to);
         (y, Gradients { dx, dparams })
@@ -66,19 +66,16 @@ impl CaseWithTangents {
             };
             near("y", &y, slope(&after.y, &before.y));
             near("dx", &gradients.dx.expect("asked for"), slope(&after.dx, &before.dx));
-            let mut start = 0;
             let wanted = slope(&after.dparams, &before.dparams);
-            for (k, g) in self.case.shape.geometry().iter().enumerate() {
-                let lengths = [g.weight(), g.c_out, g.c_out, g.c_out];
-                for (part, len) in ["weight", "bias", "gamma", "beta"].iter().zip(lengths) {
-                    let range = start..start + len;
-                    let (got, wanted) = (&gradients.dparams[range.clone()], &wanted[range]);
-                    near(&format!("d{part} of block {k}"), got, wanted.to_vec());
-                    start += len;
-                }
+            for (name, part) in named_parts(&self.case.shape) {
+                near(&name, &gradients.dparams[part.clone()], wanted[part].to_vec());
             }
         }
     }
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    wide(a).iter().zip(wide(b)).map(|(a, b)| a * b).sum()
 }
 
 #[test]
@@ -146,7 +143,6 @@ fn the_hessian_is_symmetric() {
         dy: None,
         params: noise(one.params.len(), 99).iter().map(|v| 0.3 * v).collect(),
     };
-    let dot = |a: &[f32], b: &[f32]| wide(a).iter().zip(wide(b)).map(|(a, b)| a * b).sum::<f64>();
     let products = [
         dot(&one.run(bodies()[0]).1.dparams, &other.params),
         dot(&other.run(bodies()[0]).1.dparams, &one.params),
@@ -158,13 +154,10 @@ fn the_hessian_is_symmetric() {
 #[test]
 fn threads_do_not_change_a_bit_of_a_tangent() {
     let case = CaseWithTangents::new(Case::new(stack([37, 3, 12, 13], &[33, 16], 1, true)));
-    let results = [1, 2, 3].map(|threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let (y, gradients) = pool.expect("threads").install(|| case.run(bodies()[0]));
-        let all = [y, gradients.dx.unwrap_or_default(), gradients.dparams].concat();
-        all.iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+    assert_same_on_all_threads(|| {
+        let (y, gradients) = case.run(bodies()[0]);
+        [y, gradients.dx.unwrap_or_default(), gradients.dparams].concat()
     });
-    assert!(results[0] == results[1] && results[0] == results[2]);
 }
 
 #[test]
@@ -177,8 +170,6 @@ fn gradients_are_the_transpose_of_tangents() {
         for body in bodies() {
             let (_, gradients) = case.case.run(body);
             let (y, _) = case.run(body);
-            let dot =
-                |a: &[f32], b: &[f32]| wide(a).iter().zip(wide(b)).map(|(a, b)| a * b).sum::<f64>();
             let images = case.images.as_ref().expect("they have a tangent");
             let there = dot(&case.case.dy, &y);
             let back = dot(&gradients.dx.expect("asked for"), images)

@@ -1,31 +1,37 @@
-//! The tangent of the forward pass (Jacobian-vector product).
+//! The tangent of the forward pass (Jacobian-vector product), given those of the images and the
+//! parameters.
+//!
+//! Every map `a` has a tangent `a'`, and every rule is differentiated: of `y = W * p`, for instance,
+//! `y' = W * p' + W' * p`. The largest pixel of a window and the sign that ReLU reads are those at the
+//! primal point.
+//!
+//! Source: Pearlmutter, "Fast exact multiplication by the Hessian", 1994.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::super::forward::Saved;
-use super::super::norm::{Norm, Sums};
-use super::super::parameters::Parameters;
-use super::super::per_batch::PerBatch;
-use super::super::plan::Plan;
-use super::super::slot_run::SlotRun;
+use super::forward::Saved;
+use super::norm::{Norm, Sums};
+use super::per_batch::PerBatch;
+use super::plan::{Parameters, Plan};
+use super::reduction::Piece;
+use super::slot_run::SlotRun;
 use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep};
 use crate::cpu::instruction_set::InstructionSet;
-use crate::cpu::moments::Correlation;
 use crate::cpu::slots::groups;
 
 /// Tangents of what the forward pass saved.
 pub struct SavedTangent {
     /// Of the input of every block; that of the first is not stored if the images have none.
-    pub(in crate::conv_stack::cpu) inputs: Vec<Images>,
+    pub(super) inputs: Vec<Images>,
     /// Of the output of every convolution.
-    pub(in crate::conv_stack::cpu) convs: Vec<Images>,
-    pub(in crate::conv_stack::cpu) norms: Vec<PerBatch<Norm>>,
+    pub(super) convs: Vec<Images>,
+    pub(super) norms: Vec<PerBatch<Norm>>,
     /// Of the weights, packed.
-    pub(in crate::conv_stack::cpu) weights: Vec<Buffer>,
+    pub(super) weights: Vec<Buffer>,
     /// Whether the images have a tangent.
     pub(super) images: bool,
 }
@@ -140,32 +146,29 @@ impl Stack<'_> {
                 plan.round_maps(self.body(), run.inputs[k].get_mut(i));
             }
         }
-        let Some(plan) = plans.get(k) else {
+        if k == plans.len() {
             return run.unpack_output(self.body(), plans[k - 1].out, group);
-        };
+        }
         self.convolve(k, group.clone(), run);
         if self.saved.batch_images.is_some() {
             group.for_each(|i| {
-                let sums = sums.of_mut(run.images.start + i);
-                self.correlate(plan, k, i, run, sums);
+                self.correlate(k, i, run, sums.of_mut(run.images.start + i));
             });
         }
     }
 
     /// The tangent of the output of block `k`.
     fn activate(&self, k: usize, i: usize, run: &mut SlotRun<'_>, norm: &Norm) {
-        let (saved, plan, n) = (self.saved, &self.saved.plans[k], run.images.start + i);
-        let (input, y) = (saved.inputs[k].get(n), saved.convs[k].get(n));
+        let plan = &self.saved.plans[k];
         let tangent = run.convs[k].get(i);
         let out = run.inputs[k + 1].get_mut(i);
         plan.out.clear_ring(out);
-        for (tile, rows) in plan.pieces() {
-            let start = plan.out.start(tile, plan.out_rows(&rows).0);
+        for piece in self.saved.pieces(k, run.images.start + i) {
+            let Piece { tile, ref rows, .. } = piece;
+            let start = plan.out.start(tile, plan.out_rows(rows).0);
             let from = plan.conv.start(tile, rows.start);
             let tangent = &tangent[from..from + rows.len() * plan.conv.row()];
-            let weights = (&*self.weights[k], tile);
-            let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
-            let strip = plan.affine(tile, y, saved.norms[k].of(n));
+            let strip = self.saved.strip(&piece, &mut run.strip);
             let tangent = plan.affine(tile, tangent, norm);
             self.body().activate_jvp(&strip, &tangent, &mut out[start..], plan.out.row());
         }
@@ -191,20 +194,13 @@ impl Stack<'_> {
     }
 
     /// Adds the sums of `y'` and of `y' * (y - mean)`.
-    fn correlate(&self, plan: &Plan, k: usize, i: usize, run: &mut SlotRun<'_>, sums: &mut Sums) {
-        let (saved, n, lane) = (self.saved, run.images.start + i, plan.conv.lane);
-        let (input, y) = (saved.inputs[k].get(n), saved.convs[k].get(n));
+    fn correlate(&self, k: usize, i: usize, run: &mut SlotRun<'_>, sums: &mut Sums) {
+        let (saved, n) = (self.saved, run.images.start + i);
         let tangent = run.convs[k].get(i);
-        let mut out = vec![0.0; 2 * lane];
-        for (tile, rows) in plan.pieces() {
-            let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
-            let grad = (&tangent[plan.conv.start(tile, rows.start)..], row);
-            let weights = (&*self.weights[k], tile);
-            let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
-            let centre = &saved.norms[k].of(n).mean[tile * lane..];
-            let pair = Correlation { value: (y, row), grad, size, centre, gated: false };
-            self.body().correlate(&pair, &mut out);
-            sums.add_tile(tile * lane, &out);
+        for piece in saved.pieces(k, n) {
+            let strip = saved.strip(&piece, &mut run.strip);
+            let tangent = &tangent[saved.plans[k].conv.start(piece.tile, piece.rows.start)..];
+            saved.add_products(&piece, [strip.y, tangent], &saved.norms[k].of(n).mean, sums);
         }
     }
 }

@@ -1,0 +1,145 @@
+//! The passes on a device against those on a host.
+
+use burn::backend::Flex;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Shape, TensorMetadata};
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeRuntime};
+
+use super::{PrimalTensors, TangentTensors, TwiceDifferentiable};
+use crate::host::{elements, wrap, write_shape};
+use crate::noise::Noise;
+
+pub type Device<R> = CubeBackend<R, f32, i32, u32>;
+
+/// Numbers between these.
+pub fn drawn(noise: &mut Noise, shape: Shape, [low, high]: [f32; 2]) -> FloatTensor<Flex> {
+    let values = noise.between(low, high, shape.num_elements());
+    write_shape::<Flex>(values, shape, &Default::default())
+}
+
+pub fn lifted<R: CubeRuntime>(of: &FloatTensor<Flex>) -> CubeTensor<R> {
+    let values = elements::<Flex>(of).into_owned();
+    write_shape::<Device<R>>(values, of.shape(), &Default::default())
+}
+
+fn lifted_all<R: CubeRuntime>(of: &[Option<FloatTensor<Flex>>]) -> Vec<Option<CubeTensor<R>>> {
+    of.iter().map(|of| of.as_ref().map(lifted)).collect()
+}
+
+/// What the passes of an operation get.
+pub struct Passes<S> {
+    pub call: S,
+    pub operands: Vec<FloatTensor<Flex>>,
+    pub tangents: Vec<Option<FloatTensor<Flex>>>,
+    pub wanted: Vec<bool>,
+    pub grad: FloatTensor<Flex>,
+    pub grad_tangent: FloatTensor<Flex>,
+    /// Largest error of an element, as a share of the largest one.
+    pub bound: f32,
+}
+
+impl<S> Passes<S> {
+    fn assert_close<R: CubeRuntime>(
+        &self,
+        what: &str,
+        found: &CubeTensor<R>,
+        expected: &FloatTensor<Flex>,
+    ) {
+        let found: Vec<f32> =
+            wrap::<Device<R>, 1>(found.clone()).into_data().into_vec().expect("floats");
+        let expected = elements::<Flex>(expected);
+        assert_eq!(found.len(), expected.len(), "{what}");
+        let most = expected.iter().fold(1e-2f32, |most, value| most.max(value.abs()));
+        for (place, (found, expected)) in found.iter().zip(&*expected).enumerate() {
+            let error = (found - expected).abs() / most;
+            assert!(error < self.bound, "{what}[{place}] is {found}, not {expected}");
+        }
+    }
+
+    /// Asserts that both have what is wanted, and nothing else.
+    fn assert_wanted_close<R: CubeRuntime>(
+        &self,
+        what: &str,
+        found: &[Option<CubeTensor<R>>],
+        expected: &[Option<FloatTensor<Flex>>],
+    ) {
+        for (place, &wanted) in self.wanted.iter().enumerate() {
+            let (found, expected) = (&found[place], &expected[place]);
+            let there = [found.is_some(), expected.is_some()];
+            assert_eq!(there, [wanted; 2], "{what} {place} is there on device and host");
+            if let (Some(found), Some(expected)) = (found, expected) {
+                self.assert_close(&format!("{what} {place}"), found, expected);
+            }
+        }
+    }
+
+    /// Asserts that a device finds in all passes what a host does.
+    pub fn check<R: CubeRuntime>(&self)
+    where
+        S: TwiceDifferentiable<Flex> + TwiceDifferentiable<Device<R>>,
+    {
+        let Self { call, operands, tangents, wanted, .. } = self;
+        let (flex, there) = (Default::default(), Default::default());
+        let device_operands: Vec<_> = operands.iter().map(lifted).collect();
+        let device_tangents = lifted_all(tangents);
+        let expected = TwiceDifferentiable::<Flex>::forward(call, operands, true);
+        let found = TwiceDifferentiable::<Device<R>>::forward(call, &device_operands, true);
+        self.assert_close("result", &found.result, &expected.result);
+        assert_eq!(found.aux.len(), expected.aux.len());
+        for (found, expected) in found.aux.iter().zip(&expected.aux) {
+            self.assert_close("auxiliary result", found, expected);
+        }
+
+        let (host_saved, saved) = (expected.saved.expect("kept"), found.saved.expect("kept"));
+        let host = || PrimalTensors::<Flex, S> { saved: &host_saved, operands, device: &flex };
+        let here = || PrimalTensors::<Device<R>, S> {
+            saved: &saved,
+            operands: &device_operands,
+            device: &there,
+        };
+        let (expected, host_grads) =
+            TwiceDifferentiable::<Flex>::vjp(call, host(), None, Some(&self.grad), wanted, true);
+        let grad = lifted(&self.grad);
+        let (found, grads) =
+            TwiceDifferentiable::<Device<R>>::vjp(call, here(), None, Some(&grad), wanted, true);
+        self.assert_wanted_close("gradient", &found, &expected);
+        let (host_grads, grads) = (host_grads.expect("kept"), grads.expect("kept"));
+
+        let (expected, host_saved_tangent) =
+            TwiceDifferentiable::<Flex>::jvp(call, host(), tangents);
+        let (found, saved_tangent) =
+            TwiceDifferentiable::<Device<R>>::jvp(call, here(), &device_tangents);
+        self.assert_close("result tangent", &found, &expected);
+
+        for grad_tangent in [None, Some(&self.grad_tangent)] {
+            let along = TangentTensors::<Flex, S> {
+                tangents,
+                saved_tangent: &host_saved_tangent,
+                intermediate_grads: &host_grads,
+            };
+            let (expected, _) = TwiceDifferentiable::<Flex>::vjp(
+                call,
+                host(),
+                Some(along),
+                grad_tangent,
+                wanted,
+                false,
+            );
+            let along = TangentTensors::<Device<R>, S> {
+                tangents: &device_tangents,
+                saved_tangent: &saved_tangent,
+                intermediate_grads: &grads,
+            };
+            let (found, _) = TwiceDifferentiable::<Device<R>>::vjp(
+                call,
+                here(),
+                Some(along),
+                grad_tangent.map(lifted).as_ref(),
+                wanted,
+                false,
+            );
+            self.assert_wanted_close("gradient tangent", &found, &expected);
+        }
+    }
+}
