@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::CentredScaled;
 use crate::cpu::buffers::{in_parts, zero_filled};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::moments::Moments;
@@ -69,19 +68,19 @@ pub fn affine(x: Cow<'_, [f32]>, map: [&[f32]; 3], plane: usize) -> Vec<f32> {
 }
 
 /// The sum of `(x - centre) * scale` over two maps, in the place of the first if that is owned;
-/// `a` is its centre and its scale.
+/// `a` is its centre and its scale, the other map comes with its own.
 pub fn combine(
     x: Cow<'_, [f32]>,
     a: [&[f32]; 2],
-    b: CentredScaled<&[f32]>,
+    [b, b_centre, b_scale]: [&[f32]; 3],
     plane: usize,
 ) -> Vec<f32> {
     let body = chosen();
     replace(x, plane, |p, x| {
         let c = p % a[0].len();
         let of_a = Line { centre: a[0][c], scale: a[1][c], shift: 0.0 };
-        let of_b = Line { centre: b.centre[c], scale: b.scale[c], shift: 0.0 };
-        body.plane_combine(of_a, (&b.x[p * plane..(p + 1) * plane], of_b), x);
+        let of_b = Line { centre: b_centre[c], scale: b_scale[c], shift: 0.0 };
+        body.plane_combine(of_a, (&b[p * plane..(p + 1) * plane], of_b), x);
     })
 }
 

@@ -7,7 +7,7 @@
 //! | `moments(x)` | mean and biased variance of every channel, `[2, c]` |
 //! | `correlate(g, x, centre)` | sums of `g` and of `g * (x - centre)` over every channel, `[2, c]` |
 //! | `affine(x, centre, scale, shift)` | `(x - centre) * scale + shift` |
-//! | `combine(a, b)` | `(a.x - a.centre) * a.scale + (b.x - b.centre) * b.scale` |
+//! | `combine([x, centre, scale], [x', centre', scale'])` | `(x - centre) * scale + (x' - centre') * scale'` |
 //!
 //! The derivatives of each are made of the others, so any number of them stays fused. Everything is
 //! taken as a deviation from a centre, which is what keeps the digits of a small variance beside a
@@ -23,17 +23,6 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use crate::host::wrap;
-
-/// A map or part of one, `(x - centre) * scale` by channel.
-#[derive(Clone, Copy, Debug)]
-pub struct CentredScaled<T> {
-    /// `[n, c, h, w]`.
-    pub x: T,
-    /// `[c]`.
-    pub centre: T,
-    /// `[c]`.
-    pub scale: T,
-}
 
 /// The two rows of what `moments` and `correlate` return, each `[c]`.
 pub(crate) fn rows<B: Backend>(pair: FloatTensor<B>) -> [Tensor<B, 1>; 2] {

@@ -9,7 +9,7 @@ use burn::tensor::{DType, TensorMetadata};
 use super::FusedLayers;
 use super::node::{record, record_owned};
 use crate::batch_norm::fused::{Normalised, normalised};
-use crate::channels::{CentredScaled, per_channel, rows};
+use crate::channels::{per_channel, rows};
 use crate::conv2d::{ConvShape, Role};
 use crate::host::{unwrap, wrap};
 use crate::norm_relu::Rectified;
@@ -118,18 +118,13 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         })
     }
 
-    fn channel_combine([a, b]: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self> {
-        let below = [&a, &b].map(|of| CentredScaled {
-            x: of.x.primitive.clone(),
-            centre: of.centre.primitive.clone(),
-            scale: of.scale.primitive.clone(),
-        });
-        let parents = [&a.x, &a.centre, &a.scale, &b.x, &b.centre, &b.scale];
+    fn channel_combine([a, b]: [[FloatTensor<Self>; 3]; 2]) -> FloatTensor<Self> {
+        let below = [&a, &b].map(|of| of.each_ref().map(|tensor| tensor.primitive.clone()));
+        let parents = [&a[0], &a[1], &a[2], &b[0], &b[1], &b[2]];
         let y = B::channel_combine(below.clone());
         record::<B, C, 6>(parents, y, |g, wanted| {
             let [of_a, of_b] = below;
-            let found = [(of_a, 0), (of_b, 3)].map(|(of, first)| {
-                let CentredScaled { x, centre, scale } = of;
+            let found = [(of_a, 0), (of_b, 3)].map(|([x, centre, scale], first)| {
                 let dx = wanted[first].then(|| scaled::<B>(g.clone(), scale.clone()));
                 let sums = || B::channel_correlate([g.clone(), x, centre]);
                 let of_map = [wanted[first + 1], wanted[first + 2], false];

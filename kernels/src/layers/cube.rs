@@ -7,7 +7,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 
 use super::{FusedLayers, goes_into_f32};
 use crate::channels::cube::{Grad, Input};
-use crate::channels::{self, CentredScaled, per_channel};
+use crate::channels::{self, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::max_pool;
 use crate::norm_relu::{self, Rectified};
@@ -46,7 +46,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         channels::cube::affine(&Input::new(x, map), false, dtype)
     }
 
-    fn channel_combine([a, b]: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self> {
+    fn channel_combine([a, b]: [[FloatTensor<Self>; 3]; 2]) -> FloatTensor<Self> {
         channels::cube::combine(a, b)
     }
 

@@ -5,7 +5,6 @@ use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
 use super::FusedLayers;
-use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
 use crate::fusion::{like, record, record_floats};
 use crate::norm_relu::Rectified;
@@ -58,13 +57,11 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         )
     }
 
-    fn channel_combine([a, b]: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self> {
-        let output = like(&a.x);
-        let inputs = [a.x, a.centre, a.scale, b.x, b.centre, b.scale];
-        record_floats::<B, 6>("channel_combine", inputs, output, |of| {
-            let [x, centre, scale, other_x, other_centre, other_scale] = of;
-            let other = CentredScaled { x: other_x, centre: other_centre, scale: other_scale };
-            B::channel_combine([CentredScaled { x, centre, scale }, other])
+    fn channel_combine([[x, centre, scale], b]: [[FloatTensor<Self>; 3]; 2]) -> FloatTensor<Self> {
+        let (output, [other_x, other_centre, other_scale]) = (like(&x), b);
+        let inputs = [x, centre, scale, other_x, other_centre, other_scale];
+        record_floats::<B, 6>("channel_combine", inputs, output, |[x, centre, scale, b @ ..]| {
+            B::channel_combine([[x, centre, scale], b])
         })
     }
 

@@ -4,7 +4,6 @@ use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 
 use super::FusedLayers;
-use crate::channels::CentredScaled;
 use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
 use crate::cpu::instruction_set::chosen;
@@ -90,14 +89,12 @@ impl<B: HostBackend> FusedLayers for B {
         write_like::<B, 4>(&map[0], found, shape)
     }
 
-    fn channel_combine([a, b]: [CentredScaled<FloatTensor<B>>; 2]) -> FloatTensor<B> {
-        let shape @ [_, _, h, w] = a.x.shape().dims();
-        let of_a = [&a.centre, &a.scale].map(elements::<B>);
-        let of_a = of_a.each_ref().map(|of| &**of);
-        let [x, centre, scale] = &[&b.x, &b.centre, &b.scale].map(elements::<B>);
-        let of_b = CentredScaled { x: &**x, centre: &**centre, scale: &**scale };
-        let found = consume::<B, _>(a.x, |x| channels::combine(x, of_a, of_b, h * w));
-        write_like::<B, 4>(&b.x, found, shape)
+    fn channel_combine([[x, centre, scale], b]: [[FloatTensor<B>; 3]; 2]) -> FloatTensor<B> {
+        let shape @ [_, _, h, w] = x.shape().dims();
+        let (of_a, of_b) = ([&centre, &scale].map(elements::<B>), b.each_ref().map(elements::<B>));
+        let (of_a, of_b) = (of_a.each_ref().map(|of| &**of), of_b.each_ref().map(|of| &**of));
+        let found = consume::<B, _>(x, |x| channels::combine(x, of_a, of_b, h * w));
+        write_like::<B, 4>(&b[0], found, shape)
     }
 
     fn convolution(wanted: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {

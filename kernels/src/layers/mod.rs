@@ -16,7 +16,6 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::batch_norm::fused::normalised;
-use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
 use crate::fallback::all_taken;
 use crate::global_avg_pool;
@@ -88,8 +87,8 @@ pub trait FusedLayers: Backend {
     /// See [`channels`](crate::channels); `map` is the centre, the scale and the shift.
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;
 
-    /// See [`channels`](crate::channels).
-    fn channel_combine(of: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self>;
+    /// See [`channels`](crate::channels); each of both is a map, a centre and a scale.
+    fn channel_combine(of: [[FloatTensor<Self>; 3]; 2]) -> FloatTensor<Self>;
 
     /// `x` normalised by its own moments, with what comes `after` that, and the moments, untracked:
     /// `[2, c]`. `affine` is gamma and beta.

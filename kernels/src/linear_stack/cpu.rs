@@ -218,9 +218,9 @@ impl<'a> Tangents<'a> {
     }
 }
 
-/// Writes the gradients of `x`, if it is wanted, and of weight and bias of every layer, given that of
-/// the output `[examples, outputs]`; and those of all outputs before ReLU to `layer_grads` if they
-/// are to be kept. `to` is zeros.
+/// Writes the gradients of `x`, and of weight and bias of every layer, given that of the output
+/// `[examples, outputs]`; and those of all outputs before ReLU to `layer_grads` if they are to be kept.
+/// `to` is zeros, and empty for an `x` whose gradient is not wanted.
 ///
 /// Along tangents it writes the tangents of these, given that of the gradient of the output; `None` is
 /// zero.
@@ -230,7 +230,6 @@ pub fn backward(
     (hidden, tangents): (&[f32], Option<Tangents<'_>>),
     grad: Option<&[f32]>,
     layer_grads: Option<&mut [f32]>,
-    x_wanted: bool,
     to: &mut [&mut [f32]],
 ) {
     let mut own = std::mem::take(&mut workspace.all);
@@ -263,7 +262,7 @@ pub fn backward(
                 workspace.through_weights(pairs, sides, out);
                 workspace.body.gate(&hidden[lane.outputs(below)], out);
             }
-            None if x_wanted => workspace.through_weights(pairs, sides, to[0]),
+            None if !to[0].is_empty() => workspace.through_weights(pairs, sides, to[0]),
             _ => {}
         }
     }

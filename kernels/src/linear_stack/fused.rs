@@ -161,7 +161,7 @@ impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
             let grad = grad.as_deref().map(|grad| self.of_lane(grad, index));
             let (to, layer_grads) = to.split_at_mut(wanted.len());
             let layer_grads = layer_grads.first_mut().map(|grads| &mut **grads);
-            cpu::backward(workspace, lane, (hidden, along), grad, layer_grads, wanted[0], to);
+            cpu::backward(workspace, lane, (hidden, along), grad, layer_grads, to);
         });
         let intermediate_grads = if keep { found.pop() } else { None };
         let found = found.into_iter().map(Some);

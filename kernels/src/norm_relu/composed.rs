@@ -6,7 +6,6 @@ use burn::tensor::{FloatDType, TensorMetadata};
 
 use super::Rectified;
 use crate::batch_norm::fused::moment_grad;
-use crate::channels::CentredScaled;
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
 
@@ -44,8 +43,7 @@ pub fn backward<B: FusedLayers>(
             return scaled::<B>(dy, scale);
         };
         let [tilt, mean] = moment_grad::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
-        let direct = CentredScaled { x: dy, centre: mean, scale };
-        B::channel_combine([direct, CentredScaled { x, centre, scale: tilt }])
+        B::channel_combine([[dy, mean, scale], [x, centre, tilt]])
     });
     [sums.filter(|_| of_sums), dx]
 }

@@ -7,7 +7,6 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Input, Plan};
-use crate::channels::CentredScaled;
 use crate::cube::{arrays, elementwise, empty, empty_like, launch, unit_below, wide};
 
 /// `value` where `v` is more than zero or no number, zero elsewhere.
@@ -91,12 +90,8 @@ pub fn affine<R: CubeRuntime>(of: &Input<R>, relu: bool, dtype: DType) -> CubeTe
     y
 }
 
-pub fn combine<R: CubeRuntime>(
-    a: CentredScaled<CubeTensor<R>>,
-    b: CentredScaled<CubeTensor<R>>,
-) -> CubeTensor<R> {
-    let [a, a_centre, a_scale] = [a.x, a.centre, a.scale].map(into_contiguous);
-    let [b, b_centre, b_scale] = [b.x, b.centre, b.scale].map(into_contiguous);
+pub fn combine<R: CubeRuntime>(a: [CubeTensor<R>; 3], b: [CubeTensor<R>; 3]) -> CubeTensor<R> {
+    let [[a, a_centre, a_scale], [b, b_centre, b_scale]] = [a, b].map(|of| of.map(into_contiguous));
     let plan = Plan::new(&a);
     let y = empty_like(&a);
     if plan.all() == 0 {
