@@ -63,6 +63,14 @@ pub struct SavedTangent<R: CubeRuntime> {
     norm: NormTangent<R>,
 }
 
+/// What the gradients of a block are differentiated along.
+struct Along<'a, R: CubeRuntime> {
+    saved: &'a SavedTangent<R>,
+    grads: &'a IntermediateGrads<R>,
+    weight: Option<&'a CubeTensor<R>>,
+    bias: Option<CubeTensor<R>>,
+}
+
 /// One block of a call.
 struct Block<'a, R: CubeRuntime> {
     conv: ConvShape,
@@ -78,6 +86,35 @@ impl<R: CubeRuntime> Block<'_, R> {
     fn pixels(&self) -> Option<usize> {
         let [n, _, h, w] = self.conv.of(Role::Output);
         self.running.is_none().then_some(n * h * w)
+    }
+
+    /// From the gradient of the block's output to that of its convolution's, and those of bias, gamma and
+    /// beta; `along` some, from its tangent to the tangents of these.
+    fn norm_vjp(
+        &self,
+        Saved { y, norm, .. }: &Saved<R>,
+        along: Option<&Along<'_, R>>,
+        grad: Option<CubeTensor<R>>,
+    ) -> (IntermediateGrads<R>, [CubeTensor<R>; 3]) {
+        let (after, bias, pixels) = (self.after, &self.vectors.bias, self.pixels());
+        let (input, by, found) = match along {
+            None => {
+                let input = Input::new(y.clone(), norm.map());
+                let by = Grad::new(grad.expect("the gradient of every block's output"));
+                let parts = correlate_dv(&input, &by, None, after);
+                let norm = [&norm.scale, &norm.inverse];
+                (input, by, gradients(parts, norm, bias.as_ref(), pixels))
+            }
+            Some(Along { saved, grads, bias: bias_tangent, .. }) => {
+                let input = saved.norm.input(y, &saved.y, norm);
+                let by = Grad { dz: grads.dz.clone(), tangent: grad };
+                let parts = correlate_dv(&input, &by, Some(&saved.norm.centre), after);
+                let (norms, sums) = ((norm, &saved.norm), grads.sums.clone());
+                (input, by, gradients_jvp(parts, sums, norms, [bias, bias_tangent], pixels))
+            }
+        };
+        let dy = combine(&input, &by, found.moment_grad, after);
+        (IntermediateGrads { dz: by.dz, dy, sums: found.sums }, found.vectors)
     }
 }
 
@@ -176,52 +213,34 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         let mut kept = Vec::new();
         let mut dz = grad.cloned().map(into_contiguous);
         for (index, block) in blocks.iter().enumerate().rev() {
-            let Saved { x, y, norm } = &primal.saved[index];
-            let along = along.as_ref().map(|along| {
-                let (tangent, grads) =
-                    (&along.saved_tangent[index], &along.intermediate_grads[index]);
-                (tangent, grads, &along.tangents[1 + 4 * index..][..2])
+            let (saved, operands) = (&primal.saved[index], 1 + 4 * index);
+            let along = along.as_ref().map(|along| Along {
+                saved: &along.saved_tangent[index],
+                grads: &along.intermediate_grads[index],
+                weight: along.tangents[operands].as_ref(),
+                bias: along.tangents[operands + 1].clone().map(into_contiguous),
             });
-            let (input, by, of_vectors) = match along {
-                None => {
-                    let dz = dz.take().expect("the gradient of every block's output");
-                    let (input, by) = (Input::new(y.clone(), norm.map()), Grad::new(dz));
-                    let parts = correlate_dv(&input, &by, None, block.after);
-                    let (norm, bias) = ([&norm.scale, &norm.inverse], &block.vectors.bias);
-                    let of = gradients(parts, norm, bias.as_ref(), block.pixels());
-                    (input, by, of)
-                }
-                Some((tangent, grads, of_operands)) => {
-                    let input = tangent.norm.input(y, &tangent.y, norm);
-                    let by = Grad { dz: grads.dz.clone(), tangent: dz.take() };
-                    let parts = correlate_dv(&input, &by, Some(&tangent.norm.centre), block.after);
-                    let bias_tangent = of_operands[1].clone().map(into_contiguous);
-                    let (norms, sums) = ((norm, &tangent.norm), grads.sums.clone());
-                    let biases = [&block.vectors.bias, &bias_tangent];
-                    let of = gradients_jvp(parts, sums, norms, biases, block.pixels());
-                    (input, by, of)
-                }
-            };
-            let dy = combine(&input, &by, of_vectors.moment_grad, block.after);
-            if wanted[1 + 4 * index] {
-                let by_input = along.and_then(|(of, grads, _)| Some([&grads.dy, of.x.as_ref()?]));
-                let terms: Vec<_> = [[&dy, x]].into_iter().chain(by_input).collect();
-                let dw = convolution(Role::Weight, &terms, &block.conv, block.weight.dtype);
-                found[1 + 4 * index] = Some(dw);
-            }
-            for (place, vector) in of_vectors.vectors.into_iter().enumerate() {
-                found[2 + 4 * index + place] = wanted[2 + 4 * index + place].then_some(vector);
-            }
+            let (grads, vectors) = block.norm_vjp(saved, along.as_ref(), dz.take());
+            let dy = grads.dy.clone();
             if keep {
-                let (dy, sums) = (dy.clone(), of_vectors.sums);
-                kept.push(IntermediateGrads { dz: by.dz, dy, sums });
+                kept.push(grads);
             }
-            if !wanted[..1 + 4 * index].contains(&true) && (index == 0 || !keep) {
+            if wanted[operands] {
+                let by_input =
+                    along.as_ref().and_then(|of| Some([&of.grads.dy, of.saved.x.as_ref()?]));
+                let terms: Vec<_> = [[&dy, &saved.x]].into_iter().chain(by_input).collect();
+                let dw = convolution(Role::Weight, &terms, &block.conv, block.weight.dtype);
+                found[operands] = Some(dw);
+            }
+            for (place, vector) in (operands + 1..).zip(vectors) {
+                found[place] = wanted[place].then_some(vector);
+            }
+            if !wanted[..operands].contains(&true) && (index == 0 || !keep) {
                 break;
             }
-            let by_weight = along.and_then(|(_, grads, of)| Some([of[0].as_ref()?, &grads.dy]));
+            let by_weight = along.as_ref().and_then(|of| Some([of.weight?, &of.grads.dy]));
             let terms: Vec<_> = [[block.weight, &dy]].into_iter().chain(by_weight).collect();
-            let dtype = if index == 0 { primal.operands[0].dtype } else { x.dtype };
+            let dtype = if index == 0 { primal.operands[0].dtype } else { saved.x.dtype };
             let dx = convolution(Role::Input, &terms, &block.conv, dtype);
             match index {
                 0 => found[0] = Some(dx),
