@@ -1,41 +1,12 @@
-//! The convolution stack of Conv-4, forward and backward, fused beside its reference, and beside
-//! what the backend can do at best: its matrix product and its copy.
+//! The convolution stack of Conv-4, forward and backward, fused beside its reference.
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group, criterion_main};
 use fewshot_kernels::{ConvBlock, Precision, StackOptions, Statistics, conv_stack, with_reference};
 
 type B = Autodiff<Flex>;
-
-/// Operations are counted as elements.
-fn limits(criterion: &mut Criterion) {
-    let device = Default::default();
-    let random = |shape| Tensor::<Flex, 2>::random(shape, Distribution::Default, &device);
-    let mut group = criterion.benchmark_group("limits");
-    for [m, k, n] in [[1024, 1024, 1024], [8192, 576, 64]] {
-        let (a, b) = (random([m, k]), random([k, n]));
-        group.throughput(Throughput::Elements(2 * (m * k * n) as u64));
-        group.bench_function(format!("flex/matmul/{m}x{k}x{n}"), |bencher| {
-            bencher.iter(|| {
-                let product = a.clone().matmul(b.clone());
-                Flex::sync(&device).expect("the device answers");
-                product
-            });
-        });
-    }
-    let halves = vec![random([1 << 12, 1 << 12]), random([1 << 12, 1 << 12])];
-    group.throughput(Throughput::Bytes(2 * 4 * 2 * (1 << 24)));
-    group.bench_function("flex/copy/128 MiB", |bencher| {
-        bencher.iter(|| {
-            let copy = Tensor::cat(halves.clone(), 0);
-            Flex::sync(&device).expect("the device answers");
-            copy
-        });
-    });
-    group.finish();
-}
 
 fn blocks(channels: usize) -> Vec<ConvBlock<B>> {
     let device = Default::default();
@@ -122,5 +93,5 @@ fn second_order(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, limits, forward_backward, second_order);
+criterion_group!(benches, forward_backward, second_order);
 criterion_main!(benches);

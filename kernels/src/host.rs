@@ -42,9 +42,6 @@ impl HostBackend for burn::backend::Flex {
 }
 #[cfg(feature = "ndarray")]
 impl HostBackend for burn::backend::NdArray<f32, i64> {}
-/// Not registered from the start.
-#[cfg(feature = "ndarray")]
-impl HostBackend for burn::backend::NdArray<f32, i32> {}
 #[cfg(feature = "candle")]
 #[allow(deprecated)]
 impl HostBackend for burn::backend::Candle<f32, i64> {}
@@ -87,7 +84,7 @@ impl<B: HostBackend> HostTable<B> {
             gram: gram::cpu::on_host::<B>,
             inverse_power: inverse_power::on_host::<B>,
             layer_norm: layer_norm::on_host::<B>,
-            rank_update: rank_update::host::rank_update::<B>,
+            rank_update: rank_update::cpu::on_host::<B>,
             weighted_sums: weighted_sums::cpu::on_host::<B>,
         }
     }

@@ -1,9 +1,9 @@
 //! Fused operations for few-shot learning on [Burn](https://burn.dev) backends.
 //!
-//! Every operation is a function generic over `B: Backend`. Behind it stands one [`registry`]: a
-//! backend that is registered there takes the fused path, any other one runs the plain-Burn
-//! reference, which is also the law the fused path is tested against. [`route`] tells which, and
-//! [`with_reference`] runs the reference beside it.
+//! Every operation is a function generic over `B: Backend`. Behind it stands one registry of backends:
+//! one of those takes the fused path, any other one runs the plain-Burn reference, which is also the
+//! law the fused path is tested against. [`route`] tells which, and [`with_reference`] runs the
+//! reference beside it.
 //!
 //! | operation | what is fused |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | [`linear`](linear()), [`product`] | nothing: a matrix product is fast as it is; in full f32 on every backend |
 //! | [`linear_stack`](linear_stack()) | linear layers with ReLU between them, of several tasks side by side |
 //! | [`prototypes`](prototypes()) | class means, and their transpose in the gradient |
-//! | [`scores`], [`distances`](distances()) | squared Euclidean and cosine; [`mahalanobis`] is made of matrix products |
+//! | [`scores`] | squared Euclidean distances and cosines |
 //! | [`task_loss`](task_loss()) | on an accelerator: cross-entropy or squared error of all tasks, and each derivative, in a launch |
 //! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
 //! | [`episode_proto_loss`] | the same with the class means, from the embeddings of an episode; three launches on an accelerator |
@@ -57,7 +57,7 @@
 mod alloc_counter;
 mod axpy;
 pub mod batch_norm;
-pub mod channels;
+mod channels;
 pub mod conv2d;
 pub mod conv_stack;
 mod cpu;
@@ -68,51 +68,50 @@ mod environment;
 mod fallback;
 #[cfg(feature = "fusion")]
 mod fusion;
-pub mod gather_images;
-pub mod global_avg_pool;
-pub mod grad_stats;
-pub mod gram;
+mod gather_images;
+mod global_avg_pool;
+mod grad_stats;
+mod gram;
 mod host;
 mod inference;
-pub mod inverse_power;
-pub mod layers;
+mod inverse_power;
+mod layers;
 pub mod leaky_relu;
 pub mod limits;
 mod linear;
-pub mod linear_stack;
+mod linear_stack;
 mod lists;
 pub mod local_learning;
 pub mod max_pool;
-pub mod metrics;
+mod metrics;
 #[cfg(test)]
 mod noise;
 pub mod norm_relu;
 pub mod optim_step;
 mod parallel_lanes;
 pub mod precision;
-pub mod proto_loss;
-pub mod prototypes;
-pub mod rank_update;
-pub mod registry;
-pub mod task_loss;
-pub mod tiling;
+mod proto_loss;
+mod prototypes;
+mod rank_update;
+mod registry;
+mod task_loss;
+mod tiling;
 mod twice_differentiable;
 mod variadic_op;
-pub mod weighted_sums;
+mod weighted_sums;
 
 pub use alloc_counter::{CountingAllocator, PeakWatch};
-pub use axpy::{FusedAxpy, axpy, axpy_all, fan_out, scaled_all, seed_cotangents};
+pub use axpy::{axpy, axpy_all, fan_out, scaled_all, seed_cotangents};
 pub use batch_norm::{NormStatistics, batch_norm};
 pub use conv_stack::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};
 pub use conv2d::conv2d;
 pub use cpu::release_buffers;
-pub use distances::{Metric, distances, mahalanobis, scores};
+pub use distances::{Metric, scores};
 pub use environment::{UnknownKernels, with_reference};
-pub use gather_images::{FusedGather, GatherCall, gather_images, largest_bank};
+pub use gather_images::{GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};
 pub use gram::gram;
-pub use host::HostBackend;
 pub use inference::FusedConvOptions;
 pub use inference::attention::attention;
 pub use inference::depthwise::depthwise_conv2d;
@@ -120,22 +119,18 @@ pub use inference::fused_conv2d::fused_conv2d;
 pub use inference::fused_linear::{Activation, LinearEpilogue, fused_linear};
 pub use inference::layer_norm::layer_norm;
 pub use inverse_power::inverse_power;
-pub use layers::FusedLayers;
 pub use leaky_relu::leaky_relu;
 pub use linear::{linear, product};
 pub use linear_stack::{LinearLayer, linear_stack};
 pub use max_pool::max_pool;
-pub use metrics::{FusedMetrics, split_at};
+pub use metrics::split_at;
 pub use norm_relu::norm_relu;
-pub use optim_step::{FusedSteps, StepOutput, StepRule, StepState, StepTensors, optim_step};
+pub use optim_step::{StepOutput, StepRule, StepState, StepTensors, optim_step};
 pub use precision::{Acceleration, Precision, PrecisionError};
 pub use proto_loss::{EpisodeProtoLoss, ProtoLoss, episode_proto_loss, proto_loss};
 pub use prototypes::prototypes;
 pub use rank_update::{Coefficient, rank_update};
-pub use registry::{
-    FusedOps, Route, check_environment, register, register_accelerator, register_host,
-    register_steps, route,
-};
+pub use registry::{Route, check_environment, route};
 pub use task_loss::{TaskLoss, TaskLossOptions, task_loss, task_loss_with};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::weighted_sums;

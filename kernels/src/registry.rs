@@ -1,13 +1,12 @@
 //! The registry of fused operations: tables of functions (vtables), keyed by the type of the backend.
 //!
-//! A backend has a table for each family of operations that it fuses. Looking one up costs about
-//! 20 ns. The registry fills itself on first use with the stacks of the enabled features;
-//! [`register`] is open to other backends.
+//! A backend has a table for each family of operations that it fuses. The registry fills itself on first
+//! use with the backends of the enabled features.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::LazyLock;
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy};
@@ -15,31 +14,31 @@ use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 
-use crate::axpy::{self, AxpyTable, FusedAxpy};
+use crate::axpy;
 use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::fallback::all_f32;
-use crate::gather_images::{FusedGather, GatherTable};
 use crate::host::{HostBackend, HostTable};
 use crate::layers::node::record;
-use crate::layers::{FusedLayers, LayerTable};
-#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
-use crate::limits::{LimitTable, MeasuredLimits};
+use crate::layers::LayerTable;
 use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
-use crate::optim_step::{FusedSteps, StepTable};
-use crate::task_loss::TaskLossCall;
-#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
-use crate::twice_differentiable::InnermostBackend;
-use crate::twice_differentiable::{
-    CallTable, Results, Runs, TwiceDifferentiable, TwiceDifferentiableBackend,
+use crate::optim_step::StepTable;
+use crate::twice_differentiable::{Results, Runs, TwiceDifferentiable, TwiceDifferentiableBackend};
+#[cfg(feature = "cube")]
+use crate::{
+    axpy::{AxpyTable, FusedAxpy},
+    gather_images::{FusedGather, GatherTable},
+    limits::{LimitTable, MeasuredLimits},
+    local_learning::{FusedLocalLearning, LocalTable},
+    optim_step::FusedSteps,
+    task_loss::TaskLossCall,
+    twice_differentiable::{CallTable, InnermostBackend},
 };
 
-/// A backend with fused bodies for the operations of this crate.
-///
-/// A backend whose tensors lie in host memory has it by `impl HostBackend`, bare and under two levels
-/// of autodiff.
+/// A backend with fused bodies for the operations of every level of autodiff: an accelerator or a
+/// [`HostBackend`], bare and under two levels.
 ///
 /// The [`StackCall`] has the operands images `[n, c, h, w]`, then weight, bias, gamma and beta of every
 /// block, then the moments that are given, if they are: mean and variance of every block. It gives the
@@ -52,7 +51,7 @@ use crate::twice_differentiable::{
 /// bias comes as zeros. There is at least one lane and one example.
 ///
 /// The shapes fit the call.
-pub trait FusedOps: FusedLayers + Runs<StackCall> + Runs<LinearCall> {
+pub trait FusedOps: FusedMetrics + Runs<StackCall> + Runs<LinearCall> {
     /// Whether elements of tensors are read and written on the host, at the innermost level.
     const ON_HOST: bool = false;
 
@@ -145,36 +144,9 @@ impl fmt::Display for Route {
     }
 }
 
-type Registry = HashMap<TypeId, &'static (dyn Any + Send + Sync)>;
+type Registry = HashMap<TypeId, Box<dyn Any + Send + Sync>>;
 
-static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built_in()));
-
-/// Opens all fused paths to a [`HostBackend`] of your own, bare, under autodiff and under two levels of it
-/// of which the outer one keeps everything; to other stacks by [`register`]. Registering twice changes
-/// nothing.
-///
-/// `Flex`, `NdArray<f32, i64>` and `Candle<f32, i64>` are registered from the start.
-pub fn register_host<B: HostBackend>() {
-    insert_stacks::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
-}
-
-/// Opens the fused path to `B`, for instance another accelerator of CubeCL's; to `Autodiff<B>` and
-/// `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of optimizers by [`register_steps`].
-pub fn register<B: FusedOps + FusedMetrics>() {
-    insert::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
-}
-
-/// Opens the fused path of optimizer steps and of local learning to `B`, a backend without autodiff.
-pub fn register_steps<B: FusedSteps>() {
-    add(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner), StepTable::<B>::new);
-}
-
-/// Opens the fused paths that only an accelerator has to `B`: those of lists of tensors
-/// ([`axpy_all`](crate::axpy_all)), of [`gather_images`](crate::gather_images()) and of
-/// [`task_loss`](crate::task_loss()); to `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own.
-pub fn register_accelerator<B: FusedAxpy + FusedGather + Runs<TaskLossCall>>() {
-    insert_accelerator::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
-}
+static REGISTRY: LazyLock<Registry> = LazyLock::new(built_in);
 
 /// The path that the operations of `B` take in this process.
 ///
@@ -214,8 +186,7 @@ pub(crate) fn table<T: Any + Send + Sync>() -> Option<&'static T> {
     if environment::wants_reference() {
         return None;
     }
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    registry.get(&TypeId::of::<T>())?.downcast_ref()
+    REGISTRY.get(&TypeId::of::<T>())?.downcast_ref()
 }
 
 /// This table, if the backend has it and all elements are f32; `operation` is the name of what asks.
@@ -226,32 +197,27 @@ pub(crate) fn f32_table<T: Any + Send + Sync>(
     table().filter(|_| all_f32(operation, types))
 }
 
-fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T) {
-    registry.entry(TypeId::of::<T>()).or_insert_with(|| Box::leak(Box::new(table())));
+fn add<T: Any + Send + Sync>(registry: &mut Registry, table: T) {
+    registry.insert(TypeId::of::<T>(), Box::new(table));
 }
 
-fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
-    add(registry, || StackTable::<B> {
+fn insert<B: FusedOps>(registry: &mut Registry) {
+    let stacks = StackTable::<B> {
         on_host: B::ON_HOST,
         conv_stack: B::run,
         linear_stack: |operands, call| B::run(operands, call).0,
         axpy: B::axpy,
-    });
-    add(registry, LayerTable::<B>::new);
-    add(registry, MetricTable::<B>::new);
+    };
+    add(registry, stacks);
+    add(registry, LayerTable::<B>::new());
+    add(registry, MetricTable::<B>::new());
 }
 
-fn insert_accelerator<B: FusedAxpy + FusedGather + Runs<TaskLossCall>>(registry: &mut Registry) {
-    add(registry, AxpyTable::<B>::new);
-    add(registry, GatherTable::<B>::new);
-    add(registry, CallTable::<B, TaskLossCall>::new);
-}
-
-/// A leaf backend bare, and under one and two levels of autodiff, the inner one with either strategy.
-fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
+/// A backend bare, and under one and two levels of autodiff, the inner one with either strategy.
+fn insert_host<B: HostBackend>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
-    add(registry, StepTable::<B>::new);
-    add(registry, HostTable::<B>::new);
+    add(registry, StepTable::<B>::new());
+    add(registry, HostTable::<B>::new());
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);
@@ -260,50 +226,57 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 }
 
 /// Likewise of an accelerator; where there are two levels, both keep everything.
-#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
-fn insert_device_stacks<B>(registry: &mut Registry)
+#[cfg(feature = "cube")]
+// Unit tests are about the host, and register no accelerator.
+#[cfg_attr(test, allow(dead_code))]
+fn insert_device<B>(registry: &mut Registry)
 where
     B: InnermostBackend
         + FusedSteps
         + FusedOps
-        + FusedMetrics
         + FusedAxpy
         + FusedGather
+        + FusedLocalLearning
         + MeasuredLimits,
     StackCall: TwiceDifferentiable<B>,
     LinearCall: TwiceDifferentiable<B>,
     TaskLossCall: TwiceDifferentiable<B>,
 {
-    type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
-    add(registry, StepTable::<B>::new);
-    add(registry, LimitTable::<B>::new);
-    insert_accelerator::<B>(registry);
-    insert_accelerator::<Autodiff<B>>(registry);
-    insert_accelerator::<Balanced<B>>(registry);
-    insert_accelerator::<Autodiff<Autodiff<B>>>(registry);
-    insert::<B>(registry);
-    insert::<Autodiff<B>>(registry);
-    insert::<Balanced<B>>(registry);
-    insert::<Autodiff<Autodiff<B>>>(registry);
+    fn insert_all<B>(registry: &mut Registry)
+    where
+        B: FusedOps + FusedAxpy + FusedGather + Runs<TaskLossCall>,
+    {
+        insert::<B>(registry);
+        add(registry, AxpyTable::<B>::new());
+        add(registry, GatherTable::<B>::new());
+        add(registry, CallTable::<B, TaskLossCall>::new());
+    }
+    add(registry, StepTable::<B>::new());
+    add(registry, LocalTable::<B>::new());
+    add(registry, LimitTable::<B>::new());
+    insert_all::<B>(registry);
+    insert_all::<Autodiff<B>>(registry);
+    insert_all::<Autodiff<B, BalancedCheckpointing>>(registry);
+    insert_all::<Autodiff<Autodiff<B>>>(registry);
 }
 
 fn built_in() -> Registry {
     #[allow(unused_mut)]
     let mut registry = Registry::new();
     #[cfg(feature = "flex")]
-    insert_stacks::<burn::backend::Flex>(&mut registry);
+    insert_host::<burn::backend::Flex>(&mut registry);
     // Unit tests are about one host, and registering the others would take the compiler minutes more.
     #[cfg(all(feature = "ndarray", not(test)))]
-    insert_stacks::<burn::backend::NdArray<f32, i64>>(&mut registry);
+    insert_host::<burn::backend::NdArray<f32, i64>>(&mut registry);
     #[cfg(all(feature = "candle", not(test)))]
     #[allow(deprecated)]
-    insert_stacks::<burn::backend::Candle<f32, i64>>(&mut registry);
+    insert_host::<burn::backend::Candle<f32, i64>>(&mut registry);
     // The feature `fusion` decides what these are.
     #[cfg(all(feature = "wgpu", not(test)))]
-    insert_device_stacks::<burn::backend::Wgpu<f32, i32, u32>>(&mut registry);
+    insert_device::<burn::backend::Wgpu<f32, i32, u32>>(&mut registry);
     #[cfg(all(feature = "cuda", not(test)))]
-    insert_device_stacks::<burn::backend::Cuda<f32, i32>>(&mut registry);
+    insert_device::<burn::backend::Cuda<f32, i32>>(&mut registry);
     #[cfg(all(feature = "rocm", not(test)))]
-    insert_device_stacks::<burn::backend::Rocm<f32, i32, u8>>(&mut registry);
+    insert_device::<burn::backend::Rocm<f32, i32, u8>>(&mut registry);
     registry
 }

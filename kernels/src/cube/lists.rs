@@ -1,8 +1,8 @@
 //! One launch over many tensors.
 //!
 //! A kernel takes an operand of all tensors as a sequence of arrays, and is compiled for how many
-//! there are; how long they are comes with the launch. Each of a kernel's reads and writes finds its
-//! array by halving the sequence, for an array cannot be had by a number that the device computes.
+//! there are; how long they are comes with the launch. An array of a sequence cannot be chosen by a number
+//! that the device computes, so each read and write finds its array by binary search.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;

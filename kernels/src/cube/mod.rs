@@ -9,7 +9,6 @@ mod lists;
 // A condition of the compiler's and one of the device's are two.
 #[allow(clippy::too_many_arguments, clippy::collapsible_if)]
 mod product;
-mod queue;
 mod tensors;
 mod tiles;
 

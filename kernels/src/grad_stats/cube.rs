@@ -86,29 +86,29 @@ const SMALL: usize = 4096;
 struct Scaled<R: CubeRuntime> {
     input: CubeTensor<R>,
     output: CubeTensor<R>,
-    goes: Goes,
+    destination: Destination,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Goes {
+enum Destination {
     /// The gradient stays as it is.
-    Nowhere,
+    None,
     /// To where the gradient lies.
-    There,
+    InPlace,
     /// To memory of its own.
-    Elsewhere,
+    New,
 }
 
 impl<R: CubeRuntime> Scaled<R> {
     fn new(gradient: CubeTensor<R>, factor: f64) -> Self {
         let input = into_contiguous(gradient);
-        let goes = match factor {
-            1.0 => Goes::Nowhere,
-            _ if input.can_mut() => Goes::There,
-            _ => Goes::Elsewhere,
+        let destination = match factor {
+            1.0 => Destination::None,
+            _ if input.can_mut() => Destination::InPlace,
+            _ => Destination::New,
         };
-        let output = if goes == Goes::Elsewhere { empty_like(&input) } else { input.clone() };
-        Self { input, output, goes }
+        let output = if destination == Destination::New { empty_like(&input) } else { input.clone() };
+        Self { input, output, destination }
     }
 
     fn length(&self) -> usize {
@@ -125,11 +125,15 @@ fn write_parts<R: CubeRuntime>(
     before: usize,
     factor: f64,
 ) {
-    let Scaled { input, goes, .. } = of[0];
-    let written = match goes {
-        Goes::Nowhere => SequenceArg::new(),
-        Goes::There => (0..of.len()).map(|place| alias(place, of[place].length())).collect(),
-        Goes::Elsewhere => arrays(of.iter().map(|one| &one.output)),
+    let Scaled { input, destination, .. } = of[0];
+    let written = match destination {
+        Destination::None => SequenceArg::new(),
+        // The arrays that the kernel has in these places already.
+        Destination::InPlace => {
+            let alias = |place: usize| ArrayArg::Alias { input_pos: place, length: [of[place].length()] };
+            (0..of.len()).map(alias).collect()
+        }
+        Destination::New => arrays(of.iter().map(|one| &one.output)),
     };
     // SAFETY: every array has the vectors of its gradient, where its cubes stop; `parts` has
     // `PART` floats for each of the cubes from `before` on. Memory is overwritten only where
@@ -137,35 +141,32 @@ fn write_parts<R: CubeRuntime>(
     unsafe {
         launch!(part_kernel, shares.launch(&input.client), width;;
             arrays(of.iter().map(|one| &one.input)), written, array(parts),
-            shares.arg(), factor as f32, before, *goes != Goes::Nowhere, shares.units,
+            shares.arg(), factor as f32, before, *destination != Destination::None, shares.units,
             input.dtype.into());
     }
 }
 
-/// The array that the kernel has in this place already.
-fn alias<R: CubeRuntime>(place: usize, length: usize) -> ArrayArg<R> {
-    ArrayArg::Alias { input_pos: place, length: [length] }
-}
-
-/// See [`FusedSteps`](crate::FusedSteps).
+/// See [`FusedSteps`](crate::optim_step::FusedSteps).
 pub fn grad_stats<R: CubeRuntime>(
     gradients: Vec<CubeTensor<R>>,
     factor: f64,
 ) -> (Vec<CubeTensor<R>>, f64) {
-    let scaled: Vec<_> = gradients.into_iter().map(|one| Scaled::new(one, factor)).collect();
-    let devices = grouped(&scaled, |one| one.input.device.clone());
-    let parts: Vec<_> = devices.iter().map(|(_, of)| parts(of, factor)).collect();
+    let [scaled, parts] = scaled_with_parts(gradients, factor);
     let read = |parts| burn_cubecl::ops::into_data_sync(parts).into_vec::<f32>().expect("floats");
     let found = parts.into_iter().map(read);
     let squares = found.map(|parts| parts.chunks_exact(PART).map(squares).sum::<f64>()).sum();
-    (scaled.into_iter().map(|one| one.output).collect(), squares)
+    (scaled, squares)
 }
 
-/// The same with a factor of 1, of which nothing is read.
-pub fn grad_parts<R: CubeRuntime>(gradients: Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> {
-    let read: Vec<_> = gradients.into_iter().map(|one| Scaled::new(one, 1.0)).collect();
-    let devices = grouped(&read, |one| one.input.device.clone());
-    devices.iter().map(|(_, of)| parts(of, 1.0)).collect()
+/// Every gradient times `factor`, and the parts of each device, of which nothing is read.
+pub fn scaled_with_parts<R: CubeRuntime>(
+    gradients: Vec<CubeTensor<R>>,
+    factor: f64,
+) -> [Vec<CubeTensor<R>>; 2] {
+    let scaled: Vec<_> = gradients.into_iter().map(|one| Scaled::new(one, factor)).collect();
+    let devices = grouped(&scaled, |one| one.input.device.clone());
+    let parts = devices.iter().map(|(_, of)| parts(of, factor)).collect();
+    [scaled.into_iter().map(|one| one.output).collect(), parts]
 }
 
 /// The parts of the gradients of one device, at least one.
@@ -177,9 +178,9 @@ fn parts<R: CubeRuntime>(of: &[&Scaled<R>], factor: f64) -> CubeTensor<R> {
         ..=SMALL => 1,
         length => vector_size(client, length, one.input.elem_size()),
     };
-    let groups = grouped(of.iter().copied(), |one| (one.input.dtype, one.goes, width(one)));
-    let batches = groups.iter().flat_map(|((_, goes, width), of)| {
-        let arrays = if *goes == Goes::Elsewhere { 2 } else { 1 };
+    let groups = grouped(of.iter().copied(), |one| (one.input.dtype, one.destination, width(one)));
+    let batches = groups.iter().flat_map(|((_, destination, width), of)| {
+        let arrays = if *destination == Destination::New { 2 } else { 1 };
         of.chunks(most_tensors(client, arrays, 1)).map(move |of| {
             let vectors = of.iter().map(|one| one.length() / width);
             (of, (*width, Shares::of(client, vectors)))

@@ -4,7 +4,7 @@ pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 pub(crate) mod cube;
-pub mod reference;
+pub(crate) mod reference;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;

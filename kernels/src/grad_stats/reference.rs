@@ -7,7 +7,8 @@ use burn::tensor::{DType, Tensor, TensorMetadata};
 use super::GradParts;
 use crate::host::{read, unwrap, wrap};
 
-/// Every gradient times `factor`, and the sum of all squares of the result.
+/// Every gradient times `factor`, and the sum of all squares of the result; there is a gradient, and all have
+/// elements.
 pub fn grad_stats<B: Backend>(
     gradients: Vec<FloatTensor<B>>,
     factor: f64,
@@ -18,11 +19,7 @@ pub fn grad_stats<B: Backend>(
         factor => B::float_mul_scalar(gradient, burn::tensor::Scalar::from(factor)),
     };
     let gradients: Vec<_> = gradients.into_iter().map(scale).collect();
-    let filled = gradients.iter().filter(|gradient| gradient.shape().num_elements() > 0);
-    let parts: Vec<_> = filled.map(|gradient| part::<B>(gradient.clone())).collect();
-    if parts.is_empty() {
-        return (gradients, 0.0);
-    }
+    let parts: Vec<_> = gradients.iter().map(|gradient| part::<B>(gradient.clone())).collect();
     let device = parts[0].device();
     let parts = parts.into_iter().map(|part| part.to_device(&device)).collect();
     let parts = read(Tensor::cat(parts, 0));

@@ -1,7 +1,7 @@
 //! The scalar products among rows of a matrix.
 
 pub(crate) mod cpu;
-pub mod reference;
+mod reference;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};

@@ -2,7 +2,7 @@
 //!
 //! A dozen operations on single numbers otherwise, at every tick of a plastic layer.
 
-pub mod reference;
+mod reference;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;

@@ -7,10 +7,6 @@
 mod cube;
 #[cfg(feature = "cube")]
 mod product;
-#[cfg(feature = "cube")]
-mod strategy;
-#[cfg(feature = "cube")]
-mod timing;
 
 use std::fmt;
 

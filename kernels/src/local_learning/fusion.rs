@@ -4,39 +4,37 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::{LocalBody, LocalLearning, LocalTensors};
+use super::{FusedLocalLearning, LocalLearning, LocalTensors};
 use crate::fusion::{like, record};
-use crate::optim_step::FusedSteps;
 
-/// The body of the backend below, as one operation.
-pub fn body<B: FusionBackend + FusedSteps>() -> Option<LocalBody<Fusion<B>>> {
-    let LocalBody { most_layers, .. } = B::local_learning()?;
-    Some(LocalBody { most_layers, run: run::<B> })
-}
+impl<B: FusionBackend + FusedLocalLearning> FusedLocalLearning for Fusion<B> {
+    fn most_layers(device: &Self::Device) -> usize {
+        B::most_layers(device)
+    }
 
-fn run<B: FusionBackend + FusedSteps>(
-    learning: &LocalLearning,
-    start: usize,
-    of: LocalTensors<FloatTensor<Fusion<B>>>,
-) -> LocalTensors<FloatTensor<Fusion<B>>> {
-    let LocalTensors { values, weights, memory } = of;
-    let (layers, ticks) = (weights.len(), values[0].shape()[1]);
-    let mut outputs: Vec<_> = [&memory].into_iter().chain(&weights).map(like).collect();
-    let told = learning.outputs(start, ticks).into_iter();
-    outputs.extend(told.map(|shape| (shape.into(), DType::F32)));
-    let inputs = values.into_iter().chain([memory]).chain(weights).collect();
-    let learning = learning.clone();
-    let found = record::<B, _>("local_learning", inputs, outputs, move |given| {
-        let values = vec![given.float(0)];
-        let memory = given.float(1);
-        let weights = (0..layers).map(|layer| given.float(2 + layer)).collect();
-        let body = B::local_learning().expect("looked for before it was recorded");
-        let LocalTensors { values, weights, memory } =
-            (body.run)(&learning, start, LocalTensors { values, weights, memory });
-        [memory].into_iter().chain(weights).chain(values).collect()
-    });
-    let mut found = found.into_iter();
-    let memory = found.next().expect("as many tensors as were recorded");
-    let weights = found.by_ref().take(layers).collect();
-    LocalTensors { values: found.collect(), weights, memory }
+    fn local_learning(
+        learning: &LocalLearning,
+        start: usize,
+        of: LocalTensors<FloatTensor<Self>>,
+    ) -> LocalTensors<FloatTensor<Self>> {
+        let LocalTensors { values, weights, memory } = of;
+        let (layers, ticks) = (weights.len(), values[0].shape()[1]);
+        let mut outputs: Vec<_> = [&memory].into_iter().chain(&weights).map(like).collect();
+        let told = learning.outputs(start, ticks).into_iter();
+        outputs.extend(told.map(|shape| (shape.into(), DType::F32)));
+        let inputs = values.into_iter().chain([memory]).chain(weights).collect();
+        let learning = learning.clone();
+        let found = record::<B, _>("local_learning", inputs, outputs, move |given| {
+            let values = vec![given.float(0)];
+            let memory = given.float(1);
+            let weights = (0..layers).map(|layer| given.float(2 + layer)).collect();
+            let LocalTensors { values, weights, memory } =
+                B::local_learning(&learning, start, LocalTensors { values, weights, memory });
+            [memory].into_iter().chain(weights).chain(values).collect()
+        });
+        let mut found = found.into_iter();
+        let memory = found.next().expect("as many tensors as were recorded");
+        let weights = found.by_ref().take(layers).collect();
+        LocalTensors { values: found.collect(), weights, memory }
+    }
 }

@@ -7,9 +7,9 @@
 #[cfg(feature = "cube")]
 // A condition of the compiler's and one of the device's are two.
 #[allow(clippy::too_many_arguments, clippy::collapsible_if, clippy::manual_is_multiple_of)]
-pub(crate) mod cube;
+mod cube;
 #[cfg(feature = "fusion")]
-pub(crate) mod fusion;
+mod fusion;
 mod memory;
 mod settings;
 
@@ -24,16 +24,14 @@ use burn::tensor::{DType, Tensor};
 
 use crate::fallback::{all_f32, log_once};
 use crate::host::{unwrap, wrap};
-use crate::optim_step::StepTable;
-use crate::registry;
+use crate::registry::{self, function_table};
 
 /// Weights times sequences of a tick at most, which one multiprocessor takes a millisecond for, as plain
 /// operations take for their launches: these have all multiprocessors.
 const MOST_WORK: usize = 1 << 24;
 
 /// What layers learn in some ticks: the operands, and, with other values, the results.
-#[derive(Clone, Debug)]
-pub struct LocalTensors<T> {
+pub(crate) struct LocalTensors<T> {
     /// The inputs of all ticks, `[b, T, inputs]`; of the results each layer's outputs,
     /// `[b, firings, neurons]`, where they are wanted and there are any.
     pub values: Vec<T>,
@@ -43,19 +41,27 @@ pub struct LocalTensors<T> {
     pub memory: T,
 }
 
-/// Goes through all ticks of the inputs, from a tick on.
-pub type LocalLearningFn<B> =
-    fn(&LocalLearning, usize, LocalTensors<FloatTensor<B>>) -> LocalTensors<FloatTensor<B>>;
-
-/// How a backend learns locally.
-#[derive(Debug)]
-pub struct LocalBody<B: Backend> {
+/// A backend with a body for many ticks at once, an accelerator. On a host an operation costs next to
+/// nothing, so that tick after tick is as good.
+pub(crate) trait FusedLocalLearning: Backend {
     /// Layers that it takes at most on a device.
-    pub most_layers: fn(&B::Device) -> usize,
-    /// All ticks of some inputs, from the tick that is given on. All tensors are f32 and fit the
-    /// settings, and there is at least one tick of one sequence. Memory is overwritten only where
-    /// nothing else holds it.
-    pub run: LocalLearningFn<B>,
+    fn most_layers(device: &Self::Device) -> usize;
+
+    /// All ticks of the inputs, from tick `start` on. All tensors are f32 and fit the settings, and there
+    /// is at least one tick of one sequence. Memory is overwritten only where nothing else holds it.
+    fn local_learning(
+        learning: &LocalLearning,
+        start: usize,
+        of: LocalTensors<FloatTensor<Self>>,
+    ) -> LocalTensors<FloatTensor<Self>>;
+}
+
+function_table! {
+    LocalTable of FusedLocalLearning {
+        most_layers: fn(&B::Device) -> usize,
+        local_learning: fn(&LocalLearning, usize, LocalTensors<FloatTensor<B>>)
+            -> LocalTensors<FloatTensor<B>>,
+    }
 }
 
 /// The settings, where layers with tensors of these types can learn by [`local_learning`] on a device.
@@ -66,12 +72,12 @@ pub fn local_settings<B: Backend>(
     settings: impl FnOnce() -> Option<LocalLearning>,
 ) -> Option<LocalLearning> {
     let name = "local_learning";
-    let body = local_body::<B>()?;
+    let table = registry::table::<LocalTable<B>>()?;
     let Some(settings) = settings() else {
         log_once(name, "a rule that is not built in, or a rate that is learned".into());
         return None;
     };
-    let (most, found) = ((body.most_layers)(device), settings.layers.len());
+    let (most, found) = ((table.most_layers)(device), settings.layers.len());
     if found > most {
         log_once(name, format!("{found} layers, {most} at most"));
         return None;
@@ -83,10 +89,6 @@ pub fn local_settings<B: Backend>(
         return None;
     }
     all_f32(name, types).then_some(settings)
-}
-
-fn local_body<B: Backend>() -> Option<LocalBody<B>> {
-    (registry::table::<StepTable<B>>()?.local_learning)()
 }
 
 /// What layers that learned locally give, and are.
@@ -111,14 +113,14 @@ pub fn local_learning<B: Backend>(
     weights: Vec<Tensor<B, 2>>,
     memory: LocalMemory<B>,
 ) -> Learned<B> {
-    let body = local_body::<B>().expect("a backend that learns locally");
+    let table = registry::table::<LocalTable<B>>().expect("a backend that learns locally");
     let LocalMemory { numbers, offsets } = memory;
     let tensors = LocalTensors {
         values: vec![unwrap(xs)],
         weights: weights.into_iter().map(unwrap).collect(),
         memory: unwrap(numbers),
     };
-    let LocalTensors { values, weights, memory } = (body.run)(learning, start, tensors);
+    let LocalTensors { values, weights, memory } = (table.local_learning)(learning, start, tensors);
     Learned {
         weights: weights.into_iter().map(wrap).collect(),
         memory: LocalMemory { numbers: wrap(memory), offsets },

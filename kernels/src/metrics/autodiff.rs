@@ -8,7 +8,7 @@ use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Tensor, TensorMetadata, activation};
+use burn::tensor::{Tensor, TensorMetadata, activation};
 
 use super::{EpisodeLoss, FusedMetrics, LossCall, LossOutput, composed_episode_loss};
 use crate::distances::{self, Metric};
@@ -17,10 +17,6 @@ use crate::layers::node::record;
 use crate::{proto_loss, variadic_op};
 
 impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
-    fn takes(found: DType) -> bool {
-        B::takes(found)
-    }
-
     fn class_means(
         x: FloatTensor<Self>,
         labels: IntTensor<Self>,

@@ -1,7 +1,7 @@
 //! Metrics recorded by Burn's fusion.
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Shape, TensorMetadata};
+use burn::tensor::{Shape, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
 use super::{EpisodeLoss, FusedMetrics, LossCall, LossOutput};
@@ -9,10 +9,6 @@ use crate::distances::Metric;
 use crate::fusion::{all, like, record, record_floats, record_one};
 
 impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
-    fn takes(found: DType) -> bool {
-        B::takes(found)
-    }
-
     fn class_means(
         x: FloatTensor<Self>,
         labels: IntTensor<Self>,
@@ -64,15 +60,16 @@ impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
         let outputs = [Shape::new([1]), labels.shape()].map(|shape| (shape, of[0].dtype()));
         let outputs = outputs.into_iter().chain(of_gradients).collect();
         let inputs = of.into_iter().chain([labels]).collect();
-        let found = record::<B, _>("proto_loss", inputs, outputs, move |given| {
+        let mut found = record::<B, _>("proto_loss", inputs, outputs, move |given| {
             let found = B::proto_loss(call, given.floats(0), given.int(2), gradients);
             let gradients = found.gradients.into_iter().flatten();
             [found.loss, found.correct].into_iter().chain(gradients).collect()
         });
-        let mut found = found.into_iter();
-        let mut next = || found.next().expect("as many as were recorded");
-        LossOutput { loss: next(), correct: next(), gradients: gradients.then(|| [next(), next()]) }
+        let gradients = gradients.then(|| all(found.split_off(2)));
+        let [loss, correct] = all(found);
+        LossOutput { loss, correct, gradients }
     }
+
     fn episode_loss(
         call: LossCall,
         x: FloatTensor<Self>,
@@ -84,13 +81,13 @@ impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
         let of_gradient = gradient.then(|| like(&x));
         let outputs = [one.clone(), one].into_iter().chain(of_gradient).collect();
         let inputs = [x].into_iter().chain(labels).collect();
-        let found = record::<B, _>("episode_loss", inputs, outputs, move |given| {
+        let mut found = record::<B, _>("episode_loss", inputs, outputs, move |given| {
             let labels = [given.int(1), given.int(2)];
             let found = B::episode_loss(call, given.float(0), labels, ways, gradient);
             [found.loss, found.accuracy].into_iter().chain(found.gradient).collect()
         });
-        let mut found = found.into_iter();
-        let mut next = || found.next().expect("as many as were recorded");
-        EpisodeLoss { loss: next(), accuracy: next(), gradient: gradient.then(next) }
+        let gradient = found.split_off(2).pop();
+        let [loss, accuracy] = all(found);
+        EpisodeLoss { loss, accuracy, gradient }
     }
 }

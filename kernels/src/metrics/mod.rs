@@ -19,6 +19,7 @@ use burn::tensor::{DType, Tensor, TensorMetadata};
 use crate::distances::Metric;
 use crate::fallback::all_taken;
 use crate::host::{unwrap, wrap};
+use crate::layers::FusedLayers;
 use crate::registry::{self, function_table};
 
 /// What [`proto_loss`](crate::proto_loss()) is told besides its tensors.
@@ -54,12 +55,7 @@ pub struct EpisodeLoss<T> {
 
 /// A backend with fused bodies for prototypes, distances and losses over them; floats are of one
 /// type, and shapes have been checked.
-pub trait FusedMetrics: Backend {
-    /// The types of float that the bodies take.
-    fn takes(found: DType) -> bool {
-        found == DType::F32
-    }
-
+pub trait FusedMetrics: FusedLayers {
     /// The mean of the rows of each class, `[t, n, d]` to `[t, ways, d]`; NaN without a row.
     fn class_means(x: FloatTensor<Self>, labels: IntTensor<Self>, ways: usize)
     -> FloatTensor<Self>;

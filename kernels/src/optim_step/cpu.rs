@@ -25,8 +25,13 @@ pub struct Elements<'a> {
 pub fn step(body: &dyn InstructionSet, of: Vec<Elements<'_>>) {
     let mut squares = vec![[0.0; 2]; of.len()];
     let mut chunks = Vec::new();
-    for (tensor, elements) in of.into_iter().enumerate() {
-        elements.cut(tensor, &mut chunks);
+    for (tensor, Elements { factors, p, g, state }) in of.into_iter().enumerate() {
+        let mut states = state.map(|state| state.chunks_mut(CHUNK));
+        for (p, g) in p.chunks_mut(CHUNK).zip(g.chunks(CHUNK)) {
+            let state = states.each_mut().map(|state| state.next().unwrap_or_default());
+            let of = Elements { factors, p, g, state };
+            chunks.push(Chunk { tensor, of, squares: [0.0; 2] });
+        }
     }
     for_each(&mut chunks, |chunk| chunk.run(body));
     if !chunks.iter().any(Chunk::is_lamb) {
@@ -40,7 +45,7 @@ pub fn step(body: &dyn InstructionSet, of: Vec<Elements<'_>>) {
 }
 
 fn for_each<'a>(chunks: &mut [Chunk<'a>], run: impl Fn(&mut Chunk<'a>) + Send + Sync) {
-    if chunks.iter().map(|chunk| chunk.p.len()).sum::<usize>() < PARALLEL {
+    if chunks.iter().map(|chunk| chunk.of.p.len()).sum::<usize>() < PARALLEL {
         chunks.iter_mut().for_each(run);
     } else {
         chunks.par_iter_mut().for_each(run);
@@ -49,54 +54,39 @@ fn for_each<'a>(chunks: &mut [Chunk<'a>], run: impl Fn(&mut Chunk<'a>) + Send + 
 
 struct Chunk<'a> {
     tensor: usize,
-    factors: Factors,
-    p: &'a mut [f32],
-    g: &'a [f32],
-    state: [&'a mut [f32]; 2],
+    of: Elements<'a>,
     /// Of the parameter and of its direction, where a norm is wanted.
     squares: [f64; 2],
 }
 
-impl<'a> Elements<'a> {
-    fn cut(self, tensor: usize, chunks: &mut Vec<Chunk<'a>>) {
-        let Self { factors, p, g, state } = self;
-        let mut states = state.map(|state| state.chunks_mut(CHUNK));
-        for (p, g) in p.chunks_mut(CHUNK).zip(g.chunks(CHUNK)) {
-            let state = states.each_mut().map(|state| state.next().unwrap_or_default());
-            chunks.push(Chunk { tensor, factors, p, g, state, squares: [0.0; 2] });
-        }
-    }
-}
-
 impl Chunk<'_> {
     fn run(&mut self, body: &dyn InstructionSet) {
-        let [first, second] = &mut self.state;
-        match self.factors {
-            Factors::Sgd { decay, velocity: None, rate } => body.sgd(decay, rate, self.g, self.p),
+        let Elements { factors, p, g, state: [first, second] } = &mut self.of;
+        match *factors {
+            Factors::Sgd { decay, velocity: None, rate } => body.sgd(decay, rate, g, p),
             Factors::Sgd { decay, velocity: Some(by), rate } => {
-                body.momentum(decay, by, rate, self.g, self.p, first);
+                body.momentum(decay, by, rate, g, p, first);
             }
             Factors::Adam { decay, moments, rate } => {
-                body.adam(decay, moments, rate, self.g, self.p, [first, second]);
+                body.adam(decay, moments, rate, g, p, [first, second]);
             }
             Factors::Lamb { pull, moments, .. } => {
-                let of = [self.g, self.p];
-                body.lamb_direction(moments, pull, of, [first, second], &mut self.squares);
+                body.lamb_direction(moments, pull, [g, p], [first, second], &mut self.squares);
             }
         }
     }
 
     fn is_lamb(&self) -> bool {
-        matches!(self.factors, Factors::Lamb { .. })
+        matches!(self.of.factors, Factors::Lamb { .. })
     }
 
     /// Applies the direction of LAMB, given the sums of squares over the whole parameter.
     fn apply_lamb(&mut self, body: &dyn InstructionSet, [parameter, direction]: [f64; 2]) {
-        let Factors::Lamb { pull, moments, rate } = self.factors else { return };
+        let Factors::Lamb { pull, moments, rate } = self.of.factors else { return };
         let defined = parameter > 0.0 && direction > 0.0;
         let trust = if defined { (parameter / direction).sqrt() } else { 1.0 };
-        let [m, v] = &self.state;
-        body.lamb_apply(moments, pull, rate * trust, [m, v], self.p);
+        let [m, v] = &self.of.state;
+        body.lamb_apply(moments, pull, rate * trust, [m, v], self.of.p);
     }
 }
 
@@ -115,8 +105,13 @@ mod tests {
         [GUARD; 16].into_iter().chain(inside).chain([GUARD; 16]).collect()
     }
 
-    /// All slices after a step over parameters of these sizes.
-    fn stepped(body: &dyn InstructionSet, rule: &StepRule, sizes: &[usize]) -> Vec<Vec<f32>> {
+    /// All slices after a step over parameters of these sizes, each without its first `cut` elements.
+    fn stepped(
+        body: &dyn InstructionSet,
+        rule: &StepRule,
+        sizes: &[usize],
+        cut: usize,
+    ) -> Vec<Vec<f32>> {
         let set = |seed: usize| sizes.iter().map(move |&size| values(size, seed)).collect();
         let [mut p, g, mut first, mut second]: [Vec<Vec<f32>>; 4] = [1, 2, 3, 4].map(set);
         for second in second.iter_mut().flatten() {
@@ -124,7 +119,7 @@ mod tests {
             *second = second.abs();
         }
         let inside = |slice: &mut [f32], remembered: bool| {
-            if remembered { 16..slice.len() - 16 } else { 16..16 }
+            if remembered { 16 + cut..slice.len() - 16 } else { 16..16 }
         };
         let states = first.iter_mut().zip(&mut second);
         let of = p.iter_mut().zip(&g).zip(states).map(|((p, g), (first, second))| {
@@ -133,8 +128,8 @@ mod tests {
                 [inside(first, rule.remembers() > 0), inside(second, rule.remembers() > 1)];
             Elements {
                 factors: rule.factors(3, 0.1),
-                p: &mut p[16..end],
-                g: &g[16..end],
+                p: &mut p[16 + cut..end],
+                g: &g[16 + cut..end],
                 state: [&mut first[ranges[0].clone()], &mut second[ranges[1].clone()]],
             }
         });
@@ -165,13 +160,13 @@ mod tests {
         for rule in rules() {
             let bodies = bodies();
             let (judge, others) = bodies.split_last().unwrap();
-            let wanted = stepped(*judge, &rule, &sizes);
+            let wanted = stepped(*judge, &rule, &sizes, 0);
             for slice in &wanted {
                 let around = slice[..16].iter().chain(&slice[slice.len() - 16..]);
                 assert!(around.clone().all(|&value| value == GUARD), "{rule:?}");
             }
             for body in others {
-                let found = stepped(*body, &rule, &sizes);
+                let found = stepped(*body, &rule, &sizes, 0);
                 for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
                     let near = (found - wanted).abs() <= 2e-6 * (1.0 + wanted.abs());
                     assert!(near, "{} {rule:?}: {found}, not {wanted}", body.name());
@@ -184,26 +179,15 @@ mod tests {
     fn an_element_does_not_depend_on_its_place() {
         for body in bodies() {
             for rule in &rules()[..4] {
-                let one = stepped(body, rule, &[100]);
-                let whole = &one[0][16..116];
+                let whole = &stepped(body, rule, &[100], 0)[0];
                 for cut in [1, 7, 16, 99] {
-                    let g = values(100, 2);
-                    let mut p = values(100, 1);
-                    let mut first = values(100, 3);
-                    let mut second: Vec<f32> = values(100, 4).iter().map(|v| v.abs()).collect();
-                    let range = 16 + cut..116;
-                    let used = |remembered: bool| if remembered { range.clone() } else { 0..0 };
-                    let elements = Elements {
-                        factors: rule.factors(3, 0.1),
-                        p: &mut p[range.clone()],
-                        g: &g[range.clone()],
-                        state: [
-                            &mut first[used(rule.remembers() > 0)],
-                            &mut second[used(rule.remembers() > 1)],
-                        ],
-                    };
-                    step(body, vec![elements]);
-                    assert_eq!(p[range.clone()], whole[cut..], "{} {rule:?}", body.name());
+                    let part = &stepped(body, rule, &[100], cut)[0];
+                    assert_eq!(
+                        part[16 + cut..116],
+                        whole[16 + cut..116],
+                        "{} {rule:?}",
+                        body.name()
+                    );
                 }
             }
         }

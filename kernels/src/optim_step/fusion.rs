@@ -8,13 +8,8 @@ use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
 use crate::axpy::scaled_all;
 use crate::fusion::{Recorded, record};
 use crate::lists::in_groups;
-use crate::local_learning::{self, LocalBody};
 
 impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
-    fn takes(found: DType) -> bool {
-        B::takes(found)
-    }
-
     fn optim_step(
         of: Vec<StepTensors<FloatTensor<Self>>>,
         rule: &StepRule,
@@ -34,10 +29,6 @@ impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
         };
         let (_, squares) = B::grad_stats(gradients.iter().map(resolve).collect(), 1.0);
         (gradients, squares)
-    }
-
-    fn local_learning() -> Option<LocalBody<Self>> {
-        local_learning::fusion::body()
     }
 }
 

@@ -12,25 +12,73 @@ mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 mod cube;
-pub mod factors;
+mod factors;
 #[cfg(feature = "fusion")]
 mod fusion;
 mod host;
-pub mod reference;
-mod rule;
-mod table;
-
-pub use rule::{Momentum, StepRule, WeightDecay};
-pub use table::FusedSteps;
-pub(crate) use table::StepTable;
+mod reference;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
 use crate::fallback::{all_f32, all_taken};
+use crate::grad_stats::{self, GradParts};
+use crate::layers::FusedLayers;
 use crate::lists::{has_elements, in_parts};
-use crate::registry;
+use crate::registry::{self, function_table};
+
+/// The update rule of an optimizer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum StepRule {
+    /// `p - lr * d` with `d = g`, or with what [`Momentum`] makes of `g`.
+    Sgd { momentum: Option<Momentum>, weight_decay: WeightDecay },
+    /// `p - lr * m' / (sqrt(v') + epsilon)` with the moments `m = beta_1 * m + (1 - beta_1) * g` and
+    /// `v = beta_2 * v + (1 - beta_2) * g^2`, which start at zero, and
+    /// `m' = m / (1 - beta_1^t)`, `v' = v / (1 - beta_2^t)`. Weight decay is L2 for Adam, decoupled for
+    /// AdamW.
+    Adam { beta_1: f64, beta_2: f64, epsilon: f64, weight_decay: WeightDecay },
+    /// `p - lr * |p| / |u| * u` with `u = m' / (sqrt(v') + epsilon) + weight_decay * p`, the moments
+    /// of Adam, and Euclidean norms over the whole tensor; the ratio is 1 where either norm is 0.
+    Lamb { beta_1: f64, beta_2: f64, epsilon: f64, weight_decay: f64 },
+}
+
+/// A velocity `v = factor * v + (1 - dampening) * g` in place of the gradient; `v = g` at the first
+/// step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Momentum {
+    /// Share of the velocity that stays.
+    pub factor: f64,
+    /// Share of the gradient that is left out.
+    pub dampening: f64,
+    /// Nesterov's momentum: the direction is `g + factor * v`.
+    pub nesterov: bool,
+}
+
+/// A pull towards zero.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WeightDecay {
+    /// `g + strength * p` takes the place of `g`.
+    L2(f64),
+    /// `p * (1 - lr * strength)` takes the place of `p`, and the gradient stays as it is.
+    Decoupled(f64),
+}
+
+impl WeightDecay {
+    /// No pull.
+    pub const NONE: Self = Self::L2(0.0);
+}
+
+impl StepRule {
+    /// Tensors that the rule remembers of every parameter.
+    pub fn remembers(&self) -> usize {
+        match self {
+            Self::Sgd { momentum, .. } => usize::from(momentum.is_some()),
+            Self::Adam { .. } | Self::Lamb { .. } => 2,
+        }
+    }
+}
 
 /// What a rule remembers of a parameter.
 #[derive(Clone, Debug)]
@@ -101,6 +149,43 @@ impl<T: TensorMetadata> StepTensors<T> {
             "the rule remembers {wanted} tensors of a parameter, the state has {found}"
         );
         found
+    }
+}
+
+/// A backend with fused bodies over all parameters or gradients of a module, below autodiff.
+///
+/// Tensors are f32, but for parameters and gradients of the types that are
+/// [taken](FusedLayers::takes), of any shape and layout, and their shapes have been checked; those of one call may lie on several devices.
+/// A step and statistics are of at least one tensor, and all of these have elements.
+pub trait FusedSteps: FusedLayers {
+    /// See [`optim_step`](crate::optim_step()): the order is kept, `time` is one more, and the state
+    /// has all tensors of the rule. [`StepRule::factors`] says what to multiply with. Memory is
+    /// overwritten only where nothing else holds it.
+    fn optim_step(
+        of: Vec<StepTensors<FloatTensor<Self>>>,
+        rule: &StepRule,
+        learning_rate: f64,
+    ) -> Vec<StepOutput<FloatTensor<Self>>>;
+
+    /// See [`grad_stats`](crate::grad_stats()): every gradient times `factor`, untouched if that is
+    /// one, and the sum of the squares of all elements of the result, with one read-back. The sum is
+    /// finite if all elements are, infinite if some are, and NaN if one is NaN.
+    fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64);
+
+    /// See [`grad_stats_on_device`](crate::grad_stats_on_device); there is a gradient, and all have elements.
+    /// Plain operations, unless a backend has better.
+    fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> GradParts<Self> {
+        grad_stats::reference::grad_parts::<Self>(gradients)
+    }
+}
+
+function_table! {
+    StepTable of FusedSteps {
+        pub takes: fn(DType) -> bool,
+        pub optim_step: fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64)
+            -> Vec<StepOutput<FloatTensor<B>>>,
+        pub grad_stats: fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64),
+        pub grad_parts: fn(Vec<FloatTensor<B>>) -> GradParts<B>,
     }
 }
 

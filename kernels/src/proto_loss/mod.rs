@@ -1,6 +1,6 @@
 //! The loss of prototypical networks.
 
-pub mod reference;
+pub(crate) mod reference;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};

@@ -66,7 +66,7 @@ fn spread_kernel<F: Float, I: Int, N: Size>(
     rows[at] = Vector::cast_from(found);
 }
 
-/// See [`FusedMetrics`](crate::FusedMetrics).
+/// See [`FusedMetrics`](crate::metrics::FusedMetrics).
 pub fn class_means<R: CubeRuntime>(
     x: CubeTensor<R>,
     labels: CubeTensor<R>,
@@ -90,7 +90,7 @@ pub fn class_means<R: CubeRuntime>(
     means
 }
 
-/// See [`FusedMetrics`](crate::FusedMetrics).
+/// See [`FusedMetrics`](crate::metrics::FusedMetrics).
 pub fn class_spread<R: CubeRuntime>(g: CubeTensor<R>, labels: CubeTensor<R>) -> CubeTensor<R> {
     let (g, labels) = (into_contiguous(g), into_contiguous(labels));
     let [tasks, ways, features] = g.meta.shape().dims();

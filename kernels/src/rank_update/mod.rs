@@ -3,9 +3,8 @@
 //! What a local learning rule does to a layer at every tick: in plain operations a tensor for the
 //! products and two more passes, of which nothing is ever computed with again.
 
-mod cpu;
-pub(crate) mod host;
-pub mod reference;
+pub(crate) mod cpu;
+mod reference;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};

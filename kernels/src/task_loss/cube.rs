@@ -14,18 +14,6 @@ use crate::twice_differentiable::{
     ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
 
-impl TaskLossCall {
-    /// By what the sum over all elements is multiplied.
-    fn share(&self) -> f32 {
-        let [_, examples, length] = self.shape;
-        let summands = match self.of {
-            TaskLoss::CrossEntropy => examples,
-            TaskLoss::SquaredError => examples * length,
-        };
-        (self.options.factor / summands as f64) as f32
-    }
-}
-
 /// Of a row of outputs and targets.
 #[derive(CubeType, Clone, Copy)]
 struct Row {
@@ -170,52 +158,65 @@ fn gradient_kernel(
     }
 }
 
-/// Outputs and targets.
-struct Operands<R: CubeRuntime>([CubeTensor<R>; 2]);
-
-impl<R: CubeRuntime> Operands<R> {
-    fn new(of: &[CubeTensor<R>]) -> Self {
-        Self([&of[0], &of[1]].map(|of| into_contiguous(of.clone())))
+impl TaskLossCall {
+    /// By what the sum over all elements is multiplied.
+    fn share(&self) -> f32 {
+        let [_, examples, length] = self.shape;
+        let summands = match self.of {
+            TaskLoss::CrossEntropy => examples,
+            TaskLoss::SquaredError => examples * length,
+        };
+        (self.options.factor / summands as f64) as f32
     }
 
-    fn loss(&self, call: &TaskLossCall, outputs_tangent: Option<&CubeTensor<R>>) -> CubeTensor<R> {
-        let [outputs, targets] = &self.0;
-        let loss = empty(outputs, [1], DType::F32);
-        let [tasks, examples, length] = call.shape;
+    /// The loss, or its tangent given that of the outputs.
+    fn loss<R: CubeRuntime>(
+        &self,
+        operands: &[CubeTensor<R>],
+        outputs_tangent: Option<&CubeTensor<R>>,
+    ) -> CubeTensor<R> {
+        let [outputs, targets] = contiguous(operands);
+        let loss = empty(&outputs, [1], DType::F32);
+        let [tasks, examples, length] = self.shape;
         let units = units(&loss.client);
         // SAFETY: outputs, targets and the tangent, read where there is one, have `length` elements a
         // row, and units stop at the last row.
         unsafe {
             launch!(loss_kernel, grid(&loss.client, [1, 1, 1], units);
-                outputs, targets, outputs_tangent.unwrap_or(outputs), loss;
-                tasks * examples, length, call.share(), call.of, outputs_tangent.is_some(), units);
+                outputs, targets, outputs_tangent.unwrap_or(&outputs), loss;
+                tasks * examples, length, self.share(), self.of, outputs_tangent.is_some(), units);
         }
         loss
     }
 
     /// The gradient of the outputs given that of the loss, or its tangent if `tangents` are given: of the
     /// outputs, and of the gradient of the loss; `None` is zero.
-    fn gradient(
+    fn gradient<R: CubeRuntime>(
         &self,
-        call: &TaskLossCall,
+        operands: &[CubeTensor<R>],
         grad: &CubeTensor<R>,
         tangents: Option<[Option<&CubeTensor<R>>; 2]>,
     ) -> CubeTensor<R> {
-        let [outputs, targets] = &self.0;
-        let found = empty_like(outputs);
-        let [tasks, examples, length] = call.shape;
+        let [outputs, targets] = contiguous(operands);
+        let found = empty_like(&outputs);
+        let [tasks, examples, length] = self.shape;
         let rows = tasks * examples;
         let [outputs_tangent, grad_tangent] = tangents.unwrap_or([None, None]);
         // SAFETY: as in `loss`; the gradient and its tangent have an element, and a unit writes its row.
         unsafe {
             launch!(gradient_kernel, elementwise(&found.client, rows);
-                outputs, targets, outputs_tangent.unwrap_or(outputs), grad,
+                outputs, targets, outputs_tangent.unwrap_or(&outputs), grad,
                 grad_tangent.unwrap_or(grad), found;
-                rows, length, call.share(), call.of, tangents.is_some(), outputs_tangent.is_some(),
+                rows, length, self.share(), self.of, tangents.is_some(), outputs_tangent.is_some(),
                 grad_tangent.is_some());
         }
         found
     }
+}
+
+/// Outputs and targets.
+fn contiguous<R: CubeRuntime>(operands: &[CubeTensor<R>]) -> [CubeTensor<R>; 2] {
+    [&operands[0], &operands[1]].map(|of| into_contiguous(of.clone()))
 }
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
@@ -232,7 +233,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     fn forward(&self, operands: &[CubeTensor<R>], keep: bool) -> ForwardOutput<CubeTensor<R>, ()> {
         let result = match self.options.gradient_alone {
             true => empty(&operands[0], [1], DType::F32),
-            false => Operands::new(operands).loss(self, None),
+            false => self.loss(operands, None),
         };
         ForwardOutput { result, aux: Vec::new(), saved: keep.then_some(()) }
     }
@@ -254,8 +255,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             None => (grad.as_ref(), None),
         };
         let of_loss = of_loss.expect("a gradient of the loss");
-        let operands = Operands::new(primal.operands);
-        let found = wanted[0].then(|| operands.gradient(self, of_loss, tangents));
+        let found = wanted[0].then(|| self.gradient(primal.operands, of_loss, tangents));
         (vec![found, None], grad.filter(|_| keep))
     }
 
@@ -266,9 +266,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     ) -> (CubeTensor<R>, Self::SavedTangent) {
         let outputs_tangent = tangents[0].clone().map(into_contiguous);
         let loss_tangent = match &outputs_tangent {
-            Some(outputs_tangent) => {
-                Operands::new(primal.operands).loss(self, Some(outputs_tangent))
-            }
+            Some(outputs_tangent) => self.loss(primal.operands, Some(outputs_tangent)),
             None => zeros(&primal.operands[0], [1], DType::F32),
         };
         (loss_tangent, outputs_tangent)

@@ -3,7 +3,7 @@
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 mod cube;
-pub mod reference;
+mod reference;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;

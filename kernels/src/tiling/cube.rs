@@ -37,7 +37,7 @@ fn lanes_kernel<N: Size>(
     }
 }
 
-/// See [`FusedAxpy`](crate::FusedAxpy).
+/// See [`FusedAxpy`](crate::axpy::FusedAxpy).
 pub fn over_lanes<R: CubeRuntime>(
     xs: Vec<CubeTensor<R>>,
     lanes: usize,

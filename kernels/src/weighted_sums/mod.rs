@@ -5,7 +5,7 @@
 //! the weight are read as they lie.
 
 pub(crate) mod cpu;
-pub mod reference;
+mod reference;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};

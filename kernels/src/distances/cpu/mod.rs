@@ -15,7 +15,6 @@
 
 mod block;
 mod passes;
-mod prepared;
 #[cfg(test)]
 mod tests;
 mod work;

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::block::Block;
-use super::prepared::{Prepared, pull};
+use super::block::{Block, Prepared, pull};
 use super::{BLOCK, Dims, lengths};
 use crate::cpu::buffers::Buffer;
 use crate::cpu::instruction_set::InstructionSet;
@@ -13,7 +12,7 @@ use crate::distances::Metric;
 
 /// What a pass is about, beside what becomes of the products.
 #[derive(Clone, Copy)]
-pub struct How {
+pub struct PassOptions {
     /// Which scores, and their factor.
     pub scoring: (Metric, f32),
     /// Floats returned for each query.
@@ -41,7 +40,7 @@ pub struct QueryBuffers<'a> {
 }
 
 /// What a pass returns.
-pub struct Passed {
+pub struct PassOutput {
     /// `[tasks, queries, width]`.
     pub out: Vec<f32>,
     /// Gradients by queries and by prototypes, where wanted.
@@ -65,13 +64,13 @@ pub fn pass(
     body: &dyn InstructionSet,
     [queries, prototypes]: [&[f32]; 2],
     dims: Dims,
-    how: How,
+    options: PassOptions,
     finish: impl Fn(Range<usize>, &Block<'_>, QueryBuffers<'_>) + Sync,
-) -> Passed {
-    let (tile, d, gradient) = (body.tile(), dims.features, how.gradient);
+) -> PassOutput {
+    let (tile, d, gradient) = (body.tile(), dims.features, options.gradient);
     let prepare = |task: usize| {
         let rows = &prototypes[task * dims.ways * d..(task + 1) * dims.ways * d];
-        Prepared::new(body, rows, dims, how.scoring, gradient)
+        Prepared::new(body, rows, dims, options.scoring, gradient)
     };
     let prepared: Vec<Prepared> = if dims.in_parallel() && dims.tasks > 1 {
         (0..dims.tasks).into_par_iter().map(prepare).collect()
@@ -80,7 +79,7 @@ pub fn pass(
     };
 
     let all = dims.tasks * dims.queries;
-    let mut out = vec![0.0; all * how.width];
+    let mut out = vec![0.0; all * options.width];
     let mut by_queries = vec![0.0; if gradient { all * d } else { 0 }];
     let ranges = dims.slots();
     let padded = dims.ways.next_multiple_of(tile);
@@ -96,7 +95,7 @@ pub fn pass(
         for task in 0..dims.tasks {
             for queries in ranges.iter().cloned() {
                 slots.push(Slot {
-                    out: cut(&mut out, queries.len() * how.width),
+                    out: cut(&mut out, queries.len() * options.width),
                     by_queries: cut(&mut by_queries, queries.len() * width),
                     by_prototypes: cut(&mut parts, part),
                     column_sums: cut(&mut sums, padded),
@@ -109,7 +108,7 @@ pub fn pass(
     };
     let run = |slot: Slot<'_>| {
         let rows = &queries[slot.task * dims.queries * d..];
-        run_slot(body, rows, &prepared[slot.task], (dims, how), &finish, slot);
+        run_slot(body, rows, &prepared[slot.task], (dims, options), &finish, slot);
     };
     if dims.in_parallel() {
         slots.into_par_iter().for_each(run);
@@ -128,7 +127,7 @@ pub fn pass(
         }
         [by_queries, by_prototypes]
     });
-    Passed { out, gradients }
+    PassOutput { out, gradients }
 }
 
 /// Takes the first `len` floats away.
@@ -141,14 +140,14 @@ fn run_slot(
     body: &dyn InstructionSet,
     queries: &[f32],
     prepared: &Prepared,
-    (dims, how): (Dims, How),
+    (dims, options): (Dims, PassOptions),
     finish: &impl Fn(Range<usize>, &Block<'_>, QueryBuffers<'_>),
     slot: Slot<'_>,
 ) {
     let (tile, d) = (body.tile(), dims.features);
     let most = slot.queries.len().min(BLOCK);
     let mut products = Buffer::stale(most * prepared.scale.len());
-    let needed = if how.gradient { most * d.next_multiple_of(tile) } else { 0 };
+    let needed = if options.gradient { most * d.next_multiple_of(tile) } else { 0 };
     let mut packed = Buffer::stale(needed);
     let mut sums = Buffer::stale(most * tile);
     let (mut lengths_of, mut row_sums) = (Vec::with_capacity(most), vec![0.0; most]);
@@ -161,11 +160,11 @@ fn run_slot(
         let products = &mut products[..rows.len() * prepared.scale.len()];
         block.products(products);
         lengths_of.clear();
-        lengths_of.extend((0..rows.len()).map(|row| match how.with_lengths {
+        lengths_of.extend((0..rows.len()).map(|row| match options.with_lengths {
             true => lengths(&of[row * d..(row + 1) * d]),
             false => (1.0, 1.0),
         }));
-        let width = how.width;
+        let width = options.width;
         let task = slot.task * dims.queries;
         let buffers = QueryBuffers {
             products,
@@ -175,11 +174,11 @@ fn run_slot(
             column_sums: slot.column_sums,
         };
         finish(task + rows.start..task + rows.end, &block, buffers);
-        if how.gradient {
+        if options.gradient {
             let out = &mut slot.by_queries[within.start * d..within.end * d];
             block.by_queries(products, &mut sums[..rows.len() * tile], out);
-            if how.with_queries {
-                let (metric, factor) = how.scoring;
+            if options.with_queries {
+                let (metric, factor) = options.scoring;
                 let of_rows = row_sums.iter_mut().zip(&lengths_of);
                 of_rows.for_each(|(sum, &lengths)| *sum *= pull(metric, factor, lengths));
                 block.add_queries(&row_sums[..rows.len()], out);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Dims;
 use super::block::Block;
-use super::passes::{How, QueryBuffers, pass};
+use super::passes::{PassOptions, QueryBuffers, pass};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::softmax::{Rows, Scoring};
 use crate::distances::Metric;
@@ -26,7 +26,7 @@ pub fn scores(
     operands: [&[f32]; 2],
     dims: Dims,
 ) -> Vec<f32> {
-    let how = How {
+    let options = PassOptions {
         scoring: (metric, 1.0),
         width: dims.ways,
         gradient: false,
@@ -47,7 +47,7 @@ pub fn scores(
             }
         }
     };
-    pass(body, operands, dims, how, finish).out
+    pass(body, operands, dims, options, finish).out
 }
 
 /// The gradients of `<g, scores>` by queries and by prototypes.
@@ -58,7 +58,7 @@ pub fn scores_gradients(
     operands: [&[f32]; 2],
     dims: Dims,
 ) -> [Vec<f32>; 2] {
-    let how = How {
+    let options = PassOptions {
         scoring: (metric, 1.0),
         width: 0,
         gradient: true,
@@ -83,7 +83,7 @@ pub fn scores_gradients(
             }
         }
     };
-    pass(body, operands, dims, how, finish).gradients.expect("as asked")
+    pass(body, operands, dims, options, finish).gradients.expect("as asked")
 }
 
 /// The mean loss, which queries are right, and the gradients where wanted.
@@ -105,7 +105,7 @@ pub fn loss(
     gradient: bool,
 ) -> Found {
     let (metric, cosine) = (call.metric, call.metric == Metric::Cosine);
-    let how = How {
+    let options = PassOptions {
         scoring: (metric, call.scale as f32),
         width: 2,
         gradient,
@@ -129,7 +129,7 @@ pub fn loss(
             scratch: &mut vec![0.0; prepared.scale.len()],
         });
     };
-    let passed = pass(body, operands, dims, how, finish);
+    let passed = pass(body, operands, dims, options, finish);
     let losses = passed.out.iter().step_by(2).map(|&loss| f64::from(loss));
     Found {
         loss: (losses.sum::<f64>() / labels.len() as f64) as f32,

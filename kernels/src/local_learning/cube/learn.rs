@@ -2,8 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::plan::{Call, Layer, Plan};
-use super::walk::{column_sums, put, vector, walk};
+use super::plan::{Call, Layer, Plan, column_sums, put, vector, walk};
 use crate::cube::cube_sum_in;
 use crate::local_learning::{BcmForm, RuleKind};
 

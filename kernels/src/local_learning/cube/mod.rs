@@ -8,21 +8,19 @@
 
 mod kernel;
 mod learn;
-mod output;
 mod plan;
-mod walk;
 
 use burn::tensor::DType;
-use burn_cubecl::CubeRuntime;
+use burn::tensor::ops::FloatTensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
 
-use self::kernel::ticks_kernel;
-use self::output::LANES;
+use self::kernel::{LANES, ticks_kernel};
 use self::plan::{CallLaunch, LayerLaunch, Plan};
 use super::memory::Offsets;
-use super::{LocalLearning, LocalTensors};
+use super::{FusedLocalLearning, LocalLearning, LocalTensors};
 use crate::cube::{array, arrays, common_width, empty, grid, launch, most_tensors, owned};
 
 /// Units of a cube at most. More would leave a unit too few registers.
@@ -32,40 +30,43 @@ const MOST_UNITS: u32 = 1024;
 /// Systems end launches that take seconds.
 const MOST_WORK: usize = 1 << 30;
 
-/// Layers that a device takes at most.
-pub fn most_layers<R: CubeRuntime>(device: &R::Device) -> usize {
-    // A layer binds its weight and its outputs; beside them inputs, memory and workspace.
-    most_tensors(&R::client(device), 2, 3)
-}
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLocalLearning
+    for CubeBackend<R, F, I, BT>
+{
+    fn most_layers(device: &Self::Device) -> usize {
+        // A layer binds its weight and its outputs; beside them inputs, memory and workspace.
+        most_tensors(&R::client(device), 2, 3)
+    }
 
-/// See [`LocalBody`](super::LocalBody).
-pub fn run<R: CubeRuntime>(
-    learning: &LocalLearning,
-    start: usize,
-    of: LocalTensors<CubeTensor<R>>,
-) -> LocalTensors<CubeTensor<R>> {
-    let LocalTensors { values, weights, memory } = of;
-    let xs = into_contiguous(values.into_iter().next().expect("the inputs"));
-    let ticks = xs.meta.shape()[1];
-    let weights: Vec<_> = weights.into_iter().map(owned).collect();
-    let memory = owned(memory);
-    let wanted = learning.outputs(start, ticks);
-    let mut outputs: Vec<_> = wanted.iter().map(|&shape| empty(&xs, shape, DType::F32)).collect();
-    if learning.returns_outputs {
-        // A layer that does not fire in these ticks has an output that nothing is written to.
-        outputs.resize_with(weights.len(), || empty(&xs, [1], DType::F32));
+    fn local_learning(
+        learning: &LocalLearning,
+        start: usize,
+        of: LocalTensors<FloatTensor<Self>>,
+    ) -> LocalTensors<FloatTensor<Self>> {
+        let LocalTensors { values, weights, memory } = of;
+        let xs = into_contiguous(values.into_iter().next().expect("the inputs"));
+        let ticks = xs.meta.shape()[1];
+        let weights: Vec<_> = weights.into_iter().map(owned).collect();
+        let memory = owned(memory);
+        let wanted = learning.outputs(start, ticks);
+        let mut outputs: Vec<_> =
+            wanted.iter().map(|&shape| empty(&xs, shape, DType::F32)).collect();
+        if learning.returns_outputs {
+            // A layer that does not fire in these ticks has an output that nothing is written to.
+            outputs.resize_with(weights.len(), || empty(&xs, [1], DType::F32));
+        }
+        let work = Work::new(&xs.client, learning);
+        let workspace = empty(&xs, [work.workspace], DType::F32);
+        let mut found = LocalTensors { values: outputs, weights, memory };
+        let mut first = 0;
+        while first < ticks {
+            let last = ticks.min(first + work.ticks);
+            launch(learning, [start, ticks, first, last], &xs, &found, &workspace, &work);
+            first = last;
+        }
+        found.values.truncate(wanted.len());
+        found
     }
-    let work = Work::new(&xs.client, learning);
-    let workspace = empty(&xs, [work.workspace], DType::F32);
-    let mut found = LocalTensors { values: outputs, weights, memory };
-    let mut first = 0;
-    while first < ticks {
-        let last = ticks.min(first + work.ticks);
-        launch(learning, [start, ticks, first, last], &xs, &found, &workspace, &work);
-        first = last;
-    }
-    found.values.truncate(wanted.len());
-    found
 }
 
 /// What a launch takes.

@@ -1,4 +1,5 @@
-//! What a kernel is compiled for, and the sizes and places that it is told.
+//! What a kernel is compiled for, the sizes and places that it is told, and how the units of a cube share the
+//! columns and rows of a weight.
 
 use cubecl::prelude::*;
 
@@ -67,4 +68,85 @@ pub struct Call {
     pub pre: usize,
     pub post: usize,
     pub sums: usize,
+}
+
+/// The columns and rows of a unit, in vectors.
+#[derive(CubeType, Clone, Copy)]
+pub struct Walk {
+    pub vectors: usize,
+    /// Units side by side, and the first column.
+    pub width: usize,
+    pub column: usize,
+    /// Of how many segments, which rows.
+    pub segments: usize,
+    pub segment: usize,
+    pub row: usize,
+    pub end: usize,
+}
+
+#[cube]
+pub fn walk<N: Size>(layer: &Layer, #[comptime] units: u32) -> Walk {
+    let units = comptime!(units as usize);
+    let unit = UNIT_POS as usize;
+    let vectors = layer.inputs / N::value();
+    let width = min(vectors, units);
+    let segments = min(units / width, layer.neurons);
+    let rows = layer.neurons.div_ceil(segments);
+    let segment = unit / width;
+    let row = min(segment * rows, layer.neurons);
+    let mut end = min(row + rows, layer.neurons);
+    let mut column = unit % width;
+    if segment >= segments {
+        // Nothing is left for it.
+        column = vectors;
+        end = row;
+    }
+    Walk { vectors, width, column, segments, segment, row, end }
+}
+
+/// The vector at `from` of numbers.
+#[cube]
+pub fn vector<N: Size>(numbers: &Array<f32>, from: usize) -> Vector<f32, N> {
+    let mut found = Vector::<f32, N>::new(0.0f32);
+    #[unroll]
+    for lane in 0..N::value() {
+        found[lane] = numbers[from + lane];
+    }
+    found
+}
+
+/// Writes a vector to numbers from `to` on.
+#[cube]
+pub fn put<N: Size>(numbers: &mut Array<f32>, to: usize, value: Vector<f32, N>) {
+    #[unroll]
+    for lane in 0..N::value() {
+        numbers[to + lane] = value[lane];
+    }
+}
+
+/// Sums of outputs times rows of the weight, of each segment of rows.
+#[cube]
+pub fn column_sums<N: Size>(
+    weight: &Array<Vector<f32, N>>,
+    memory: &Array<f32>,
+    workspace: &mut Array<f32>,
+    layer: &Layer,
+    call: &Call,
+    #[comptime] units: u32,
+) {
+    let walk = walk::<N>(layer, units);
+    let mut column = walk.column;
+    while column < walk.vectors {
+        for sequence in 0..call.sequences {
+            let held = layer.held + sequence * layer.neurons;
+            let mut sum = Vector::<f32, N>::new(0.0f32);
+            for row in walk.row..walk.end {
+                sum += weight[row * walk.vectors + column] * Vector::new(memory[held + row]);
+            }
+            let of = walk.segment * call.sequences + sequence;
+            put::<N>(workspace, call.sums + of * layer.inputs + column * N::value(), sum);
+        }
+        column += walk.width;
+    }
+    sync_storage();
 }

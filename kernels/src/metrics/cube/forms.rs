@@ -8,7 +8,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::cube::{
-    cube_sum, elementwise, empty, lane_sum, launch, product, row_of_cubes, unit_below, units,
+    cube_sum_in, elementwise, empty, lane_sum, launch, product, row_of_cubes, unit_below, units,
     vector_size, wide,
 };
 use crate::distances::Metric;
@@ -46,6 +46,25 @@ pub fn score(
     }
 }
 
+/// The squared length of the row of `x` that begins at `own`, in every unit.
+#[cube]
+pub fn square_of<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    own: usize,
+    vectors: usize,
+    parts: &mut SharedMemory<f32>,
+    #[comptime] units: u32,
+) -> f32 {
+    let mut square = 0.0f32;
+    let mut at = UNIT_POS as usize;
+    while at < vectors {
+        let values = wide(x[own + at]);
+        square += lane_sum(values * values);
+        at += comptime!(units as usize);
+    }
+    cube_sum_in(square, parts, units)
+}
+
 /// A cube for each row.
 #[cube(launch_unchecked)]
 fn squares_kernel<F: Float, N: Size>(
@@ -60,16 +79,10 @@ fn squares_kernel<F: Float, N: Size>(
     if row >= rows {
         terminate!();
     }
-    let mut sum = 0.0f32;
-    let mut at = UNIT_POS as usize;
-    while at < vectors {
-        let values = wide(x[row * vectors + at]);
-        sum += lane_sum(values * values);
-        at += comptime!(units as usize);
-    }
-    let sum = cube_sum(sum, units);
+    let mut parts = SharedMemory::<f32>::new(comptime!(units as usize));
+    let square = square_of::<F, N>(x, row * vectors, vectors, &mut parts, units);
     if UNIT_POS == 0 {
-        squares[row] = sum;
+        squares[row] = square;
     }
 }
 

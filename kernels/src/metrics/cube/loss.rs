@@ -5,26 +5,12 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::forms::{Forms, Weights, score};
+use super::forms::{Forms, score};
+use super::gradients::gradients;
 use crate::cube::{cube_sum, elementwise, empty, grid, launch, unit_below, units};
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
-
-/// What is found of all queries.
-pub struct Found<R: CubeRuntime> {
-    /// `[1]`
-    pub loss: CubeTensor<R>,
-    /// `[t, q]`
-    pub correct: CubeTensor<R>,
-    /// Where asked for, those of the sum of all losses, divided by the scale.
-    pub weights: Option<Weights<R>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Wanted {
-    metric: Metric,
-    weights: bool,
-}
+use crate::metrics::LossOutput;
 
 /// A unit for each query: three passes over its few scores, which are made anew in each.
 #[cube(launch_unchecked)]
@@ -43,12 +29,12 @@ fn rows_kernel<F: Float, I: Int>(
     scale: f32,
     least: f32,
     nan: f32,
-    #[comptime] wanted: Wanted,
+    #[comptime] metric: Metric,
+    #[comptime] weighted: bool,
     #[define(F)] _dtype: StorageType,
     #[define(I)] _label: StorageType,
 ) {
     let row = unit_below(rows);
-    let metric = comptime!(wanted.metric);
     let label = i32::cast_from(labels[row]);
     let (first, to, of_query) = (row * ways, row / queries * ways, of_queries[row]);
     let mut largest = score(products[first], of_query, of_prototypes[to], least, metric) * scale;
@@ -73,7 +59,7 @@ fn rows_kernel<F: Float, I: Int>(
     }
     losses[row] = f32::ln(sum) - at_label;
     correct[row] = F::cast_from(nearest == label);
-    if comptime!(wanted.weights) {
+    if weighted {
         for way in 0..ways {
             let of_prototype = of_prototypes[to + way];
             let found = score(products[first + way], of_query, of_prototype, least, metric);
@@ -115,13 +101,13 @@ fn mean_kernel<F: Float>(
     }
 }
 
-/// The loss of all queries, whose labels are contiguous.
+/// The loss of all queries, whose labels are contiguous, with its gradients if they are wanted.
 pub fn loss<R: CubeRuntime>(
     forms: &Forms<R>,
     labels: CubeTensor<R>,
     scale: f64,
-    weights_wanted: bool,
-) -> Found<R> {
+    gradients_wanted: bool,
+) -> LossOutput<CubeTensor<R>> {
     let Forms { metric, of: [of, _], products, squares } = forms;
     let client = &of.client;
     let (rows, [queries, ways]) = (forms.queries(), forms.sizes());
@@ -132,8 +118,8 @@ pub fn loss<R: CubeRuntime>(
         let shape = if wanted { products.meta.shape().clone() } else { [1].into() };
         empty(of, shape, DType::F32)
     };
-    let by_queries = weights(weights_wanted);
-    let by_prototypes = weights(weights_wanted && *metric == Metric::Cosine);
+    let by_queries = weights(gradients_wanted);
+    let by_prototypes = weights(gradients_wanted && *metric == Metric::Cosine);
     let [of_queries, of_prototypes] = squares;
     let units = units(client);
     // SAFETY: products and the weights that are wanted have `ways` elements for each of the `rows`,
@@ -142,15 +128,17 @@ pub fn loss<R: CubeRuntime>(
     unsafe {
         launch!(rows_kernel, elementwise(client, rows);
             products, of_queries, of_prototypes, labels, losses, correct, by_queries, by_prototypes;
-            rows, queries, ways, scale as f32, LEAST_SQUARE as f32, f32::NAN,
-            Wanted { metric: *metric, weights: weights_wanted }, of.dtype.into(),
-            labels.dtype.into());
+            rows, queries, ways, scale as f32, LEAST_SQUARE as f32, f32::NAN, *metric,
+            gradients_wanted, of.dtype.into(), labels.dtype.into());
         launch!(mean_kernel, grid(client, [1, 1, 1], units);
             losses, loss; rows, 1.0 / rows as f32, units, of.dtype.into());
     }
-    let weights = weights_wanted.then(|| match metric {
-        Metric::SquaredEuclidean => [by_queries.clone(), by_queries],
-        Metric::Cosine => [by_queries, by_prototypes],
+    let gradients = gradients_wanted.then(|| {
+        let weights = match metric {
+            Metric::SquaredEuclidean => [by_queries.clone(), by_queries],
+            Metric::Cosine => [by_queries, by_prototypes],
+        };
+        gradients(forms, weights, scale / rows as f64)
     });
-    Found { loss, correct, weights }
+    LossOutput { loss, correct, gradients }
 }

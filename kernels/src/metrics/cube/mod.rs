@@ -9,7 +9,7 @@ mod gradients;
 mod loss;
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
@@ -17,7 +17,6 @@ use super::{EpisodeLoss, FusedMetrics, LossCall, LossOutput, composed_episode_lo
 use crate::cube::zeros;
 use crate::distances::Metric;
 use crate::host::unwrap;
-use crate::layers::goes_into_f32;
 use crate::prototypes;
 use episode::EpisodeShape;
 use forms::Forms;
@@ -25,10 +24,6 @@ use forms::Forms;
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetrics
     for CubeBackend<R, F, I, BT>
 {
-    fn takes(found: DType) -> bool {
-        goes_into_f32(found)
-    }
-
     fn class_means(
         x: FloatTensor<Self>,
         labels: IntTensor<Self>,
@@ -88,12 +83,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetri
             _ => of,
         };
         let forms = Forms::of(call.metric, of.map(into_contiguous));
-        let weighted = gradients && !is_empty;
-        let found = loss::loss(&forms, into_contiguous(labels), call.scale, weighted);
-        let factor = call.scale / forms.queries() as f64;
-        let gradients = found.weights.map(|weights| gradients::gradients(&forms, weights, factor));
-        let gradients = gradients.or(no_gradients);
-        LossOutput { loss: found.loss, correct: found.correct, gradients }
+        let mut found =
+            loss::loss(&forms, into_contiguous(labels), call.scale, gradients && !is_empty);
+        found.gradients = found.gradients.or(no_gradients);
+        found
     }
 
     fn episode_loss(

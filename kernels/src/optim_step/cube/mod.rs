@@ -19,17 +19,11 @@ use super::factors::Factors;
 use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
 use crate::cube::{Vectors, arrays, empty, most_tensors, owned};
 use crate::grad_stats::{self, GradParts};
-use crate::layers::goes_into_f32;
 use crate::lists::grouped;
-use crate::local_learning::{LocalBody, cube};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
     for CubeBackend<R, F, I, BT>
 {
-    fn takes(found: DType) -> bool {
-        goes_into_f32(found)
-    }
-
     fn optim_step(
         of: Vec<StepTensors<FloatTensor<Self>>>,
         rule: &StepRule,
@@ -57,12 +51,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
     }
 
     fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> GradParts<Self> {
-        (grad_stats::cube::grad_parts(gradients), grad_stats::cube::squares)
-    }
-
-    fn local_learning() -> Option<LocalBody<Self>> {
-        let (most_layers, run) = (cube::most_layers::<R>, cube::run::<R>);
-        Some(LocalBody { most_layers, run })
+        let [_, parts] = grad_stats::cube::scaled_with_parts(gradients, 1.0);
+        (parts, grad_stats::cube::squares)
     }
 }
 

@@ -2,29 +2,10 @@
 
 use cubecl::prelude::*;
 
-use super::super::forms::score;
+use super::super::forms::{score, square_of};
 use super::{Sizes, Wanted};
-use crate::cube::{cube_max, cube_sum, cube_sum_in, lane_sum, wide};
+use crate::cube::{cube_max, cube_sum, lane_sum, wide};
 use crate::distances::Metric;
-
-/// The squared length of the row of `x` that begins at `own`, in every unit.
-#[cube]
-fn square_of<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    own: usize,
-    vectors: usize,
-    parts: &mut SharedMemory<f32>,
-    #[comptime] units: u32,
-) -> f32 {
-    let mut square = 0.0f32;
-    let mut at = UNIT_POS as usize;
-    while at < vectors {
-        let values = wide(x[own + at]);
-        square += lane_sum(values * values);
-        at += comptime!(units as usize);
-    }
-    cube_sum_in(square, parts, units)
-}
 
 /// Writes the scores of a query, whose vectors begin at `own`, with the classes of its task.
 #[cube]

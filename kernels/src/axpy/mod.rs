@@ -1,14 +1,83 @@
-//! `y + alpha x` of whole lists of tensors.
+//! `y + alpha x` in one pass, as an inner step of meta-learning takes it, of one tensor or of whole lists.
+
+mod autodiff;
+#[cfg(feature = "cube")]
+#[allow(clippy::too_many_arguments)]
+mod cube;
+#[cfg(feature = "fusion")]
+mod fusion;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, TensorMetadata};
+use burn::tensor::{DType, Tensor, TensorMetadata};
+use rayon::prelude::*;
 
-use super::one;
 use crate::fallback::all_f32;
+use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
 use crate::lists::{has_elements, in_groups, in_parts};
-use crate::registry::{self, function_table};
+use crate::registry::{self, StackTable, function_table};
 use crate::tiling::{self, OverLanes};
+
+/// `y + alpha * x`.
+///
+/// # Shapes
+/// `x` and `y` have the same.
+///
+/// # Conventions
+/// The product is rounded before the sum, as in two operations. On a host it is one pass on all
+/// threads, and so is its gradient where that is not differentiated itself; elsewhere it is these
+/// operations.
+pub fn axpy<B: Backend, const D: usize>(
+    y: Tensor<B, D>,
+    alpha: f64,
+    x: Tensor<B, D>,
+) -> Tensor<B, D> {
+    assert_eq!(x.dims(), y.dims(), "both terms of a sum have the same shape");
+    wrap(one::<B>(unwrap(y), alpha, unwrap(x)))
+}
+
+/// [`axpy`] of any rank.
+fn one<B: Backend>(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
+    match registry::f32_table::<StackTable<B>>("axpy", [x.dtype(), y.dtype()]) {
+        Some(table) => (table.axpy)(Some(y), alpha, x),
+        None if has_elements(&x) => B::float_add(y, B::float_mul_scalar(x, alpha.into())),
+        None => y,
+    }
+}
+
+/// Floats that a thread takes at once: so much work pays for waking it.
+const CHUNK: usize = 1 << 16;
+
+/// `y + alpha x`, or `alpha x` alone, on the host.
+pub(crate) fn host<B: HostBackend>(
+    y: Option<FloatTensor<B>>,
+    alpha: f64,
+    x: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let y = y.as_ref().map(elements::<B>);
+    let sum = computed(&elements::<B>(&x), y.as_deref(), alpha as f32);
+    write_shape::<B>(sum, x.shape(), &B::float_device(&x))
+}
+
+/// `y + alpha x`, or `alpha x` alone.
+fn computed(x: &[f32], y: Option<&[f32]>, alpha: f32) -> Vec<f32> {
+    if let Some(y) = y {
+        assert_eq!(x.len(), y.len(), "both terms of a sum have the same length");
+    }
+    let mut all = Vec::with_capacity(x.len());
+    let chunks = all.spare_capacity_mut()[..x.len()].par_chunks_mut(CHUNK);
+    chunks.zip(x.par_chunks(CHUNK)).enumerate().for_each(|(index, (to, x))| match y {
+        Some(y) => {
+            let terms = x.iter().zip(&y[index * CHUNK..][..x.len()]);
+            to.iter_mut().zip(terms).for_each(|(to, (x, y))| _ = to.write(y + x * alpha));
+        }
+        None => to.iter_mut().zip(x).for_each(|(to, x)| _ = to.write(x * alpha)),
+    });
+    // SAFETY: a chunk is as long as that of `x` and the slice of `y` beside it, so every place up to
+    // the length of `x` was written.
+    unsafe { all.set_len(x.len()) };
+    all
+}
 
 /// A backend with fused bodies over lists of tensors.
 ///
@@ -84,35 +153,39 @@ pub fn axpy_all<B: Backend>(
     for (y, x) in ys.iter().zip(&xs) {
         assert_eq!(y.shape(), x.shape(), "both terms of a sum have the same shape");
     }
-    let pairs: Vec<_> = ys.into_iter().zip(xs).collect();
-    let alone = |(y, x)| one::<B>(y, alpha, x);
-    let Some(table) = registry::table::<AxpyTable<B>>() else {
-        return pairs.into_iter().map(alone).collect();
-    };
-    let takes = |(y, x): &(FloatTensor<B>, FloatTensor<B>)| {
-        has_elements(y) && all_f32("axpy_all", [y.dtype(), x.dtype()])
-    };
-    let batched = |_, pairs: Vec<(_, _)>| {
-        let (ys, xs) = pairs.into_iter().unzip();
-        (table.axpy_all)(Some(ys), alpha, xs)
-    };
-    let device = |(y, _): &(FloatTensor<B>, _)| B::float_device(y);
-    in_parts(pairs, takes, |pairs| in_groups(pairs, device, batched), alone)
+    summed::<B>("axpy_all", ys.into_iter().map(Some).zip(xs), alpha)
 }
 
 /// `alpha x` of each of `xs`, tensors of any shapes: one operation on an accelerator, on the graph too,
 /// where elements are f32.
 pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatTensor<B>> {
-    let alone = |x| match has_elements(&x) {
-        true => B::float_mul_scalar(x, alpha.into()),
-        false => x,
+    summed::<B>("scaled_all", xs.into_iter().map(|x| (None, x)), alpha)
+}
+
+/// `y + alpha x` of each pair, or `alpha x` where no pair has a `y`.
+fn summed<B: Backend>(
+    operation: &'static str,
+    pairs: impl Iterator<Item = (Option<FloatTensor<B>>, FloatTensor<B>)>,
+    alpha: f64,
+) -> Vec<FloatTensor<B>> {
+    type Pair<B> = (Option<FloatTensor<B>>, FloatTensor<B>);
+    let alone = |(y, x): Pair<B>| match y {
+        Some(y) => one::<B>(y, alpha, x),
+        None if has_elements(&x) => B::float_mul_scalar(x, alpha.into()),
+        None => x,
     };
     let Some(table) = registry::table::<AxpyTable<B>>() else {
-        return xs.into_iter().map(alone).collect();
+        return pairs.map(alone).collect();
     };
-    let takes = |x: &FloatTensor<B>| has_elements(x) && all_f32("scaled_all", [x.dtype()]);
-    let batched = |_, xs| (table.axpy_all)(None, alpha, xs);
-    in_parts(xs, takes, |xs| in_groups(xs, B::float_device, batched), alone)
+    let takes = |(y, x): &Pair<B>| {
+        has_elements(x) && all_f32(operation, y.iter().chain([x]).map(TensorMetadata::dtype))
+    };
+    let batched = |_, pairs: Vec<Pair<B>>| {
+        let (ys, xs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        (table.axpy_all)(ys.into_iter().collect(), alpha, xs)
+    };
+    let device = |(_, x): &Pair<B>| B::float_device(x);
+    in_parts(pairs.collect(), takes, |pairs| in_groups(pairs, device, batched), alone)
 }
 
 /// `xs` for two users, tensors of any shapes. Where they are on a graph of an accelerator, the gradients
