@@ -7,8 +7,8 @@ use burn::tensor::DType;
 
 static NOTED: Mutex<Option<HashSet<(&str, String)>>> = Mutex::new(None);
 
-/// Logs, the first time in this process, that `operation` has no fused body for what `text` tells and
-/// runs as plain Burn operations.
+/// Logs, the first time in this process, that `operation` has no fused body for `text` and runs as plain
+/// Burn operations.
 pub(crate) fn log_once(operation: &'static str, text: String) {
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     let (noted, what) = (noted.get_or_insert_default(), (operation, text));
@@ -31,7 +31,7 @@ pub(crate) fn all_taken(
     found.is_none()
 }
 
-/// Whether all elements are f32; likewise.
+/// [`all_taken`] where nothing but f32 is taken.
 pub(crate) fn all_f32(operation: &'static str, types: impl IntoIterator<Item = DType>) -> bool {
     all_taken(operation, types, |found| found == DType::F32)
 }

@@ -85,7 +85,7 @@ where
     client.register(streams, OperationIr::Custom(description), recorded)
 }
 
-/// The same for one result.
+/// [`record`] of one result.
 pub fn record_one<B, F>(
     name: &'static str,
     inputs: Vec<Recorded<B>>,
@@ -100,7 +100,7 @@ where
     found
 }
 
-/// The same for one result of so many float operands.
+/// [`record_one`] of `N` float operands.
 pub fn record_floats<B: FusionBackend, const N: usize>(
     name: &'static str,
     inputs: [Recorded<B>; N],

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
+use burn::tensor::{Shape, Tensor, TensorData, TensorPrimitive};
 
 use crate::inference::depthwise;
 use crate::inference::fused_linear::{self, Activation};
@@ -103,15 +103,6 @@ pub(crate) fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32>
     tensor.into_data().into_vec().expect("the caller has checked that elements are f32")
 }
 
-pub(crate) fn write<B: Backend, const D: usize>(
-    elements: Vec<f32>,
-    shape: [usize; D],
-    device: &B::Device,
-) -> Tensor<B, D> {
-    // Without the type, the elements would become those of the device's default type.
-    Tensor::from_data(TensorData::new(elements, shape), (device, DType::F32))
-}
-
 /// The elements of an f32 tensor, in row-major order, copied only if they must be.
 pub(crate) fn elements<B: HostBackend>(tensor: &FloatTensor<B>) -> Cow<'_, [f32]> {
     match B::borrow(tensor) {
@@ -147,16 +138,16 @@ pub(crate) fn consume<B: HostBackend, T>(
     }
 }
 
-/// A tensor on the device of `like`.
+/// An f32 tensor on the device of `like`.
 pub(crate) fn write_like<B: Backend, const D: usize>(
     like: &FloatTensor<B>,
     elements: Vec<f32>,
     shape: [usize; D],
 ) -> FloatTensor<B> {
-    unwrap(write::<B, D>(elements, shape, &B::float_device(like)))
+    write_shape::<B>(elements, shape.into(), &B::float_device(like))
 }
 
-/// A tensor of any rank.
+/// An f32 tensor of any rank.
 pub(crate) fn write_shape<B: Backend>(
     elements: Vec<f32>,
     shape: Shape,

@@ -30,7 +30,7 @@
 //! | [`fused_linear`], [`layer_norm`], [`attention`] | on a host: the layers of a transformer that embeds |
 //! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
 //! | [`gather_images`](gather_images()) | on an accelerator: bytes of chosen images to turned and scaled f32, in one pass |
-//! | [`inverse_power`](inverse_power()) | by what a learning rate is divided to suit the size of its inputs, with the running mean of that |
+//! | [`inverse_power`](inverse_power()) | one over the power of inputs, which scales a learning rate to them, with the running mean of that power |
 //! | [`local_learning`](local_learning::local_learning()) | on an accelerator: all ticks of layers that learn by local rules |
 //!
 //! Shapes that do not fit are a panic, with the shapes in its text.

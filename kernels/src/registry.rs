@@ -20,8 +20,8 @@ use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::fallback::all_f32;
 use crate::host::{HostBackend, HostTable};
-use crate::layers::node::record;
 use crate::layers::LayerTable;
+use crate::layers::node::record;
 use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::StepTable;
@@ -225,7 +225,7 @@ fn insert_host<B: HostBackend>(registry: &mut Registry) {
     insert::<Autodiff<Balanced<B>>>(registry);
 }
 
-/// Likewise of an accelerator; where there are two levels, both keep everything.
+/// An accelerator in the same way; where there are two levels of autodiff, both keep everything.
 #[cfg(feature = "cube")]
 // Unit tests are about the host, and register no accelerator.
 #[cfg_attr(test, allow(dead_code))]

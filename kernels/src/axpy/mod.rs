@@ -21,7 +21,7 @@ use crate::tiling::{self, OverLanes};
 /// `y + alpha * x`.
 ///
 /// # Shapes
-/// `x` and `y` have the same.
+/// `x` and `y` have the same shape.
 ///
 /// # Conventions
 /// The product is rounded before the sum, as in two operations. On a host it is one pass on all
@@ -101,7 +101,7 @@ pub trait FusedAxpy: Backend {
         xs.into_iter().map(|x| tiling::reference::over_lanes::<Self>(x, lanes, what)).collect()
     }
 
-    /// The same twice.
+    /// `xs` twice, see [`fan_out`].
     fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
         [xs.clone(), xs]
     }

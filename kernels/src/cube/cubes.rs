@@ -136,7 +136,7 @@ pub fn elementwise<R: CubeRuntime>(client: &ComputeClient<R>, items: usize) -> L
     of_units(client, items, CubeDim::new(client, items))
 }
 
-/// The same in cubes of this size.
+/// [`elementwise`] in cubes of this size.
 pub fn of_units<R: CubeRuntime>(
     client: &ComputeClient<R>,
     items: usize,
@@ -191,7 +191,7 @@ pub fn store_sums(to: &mut Array<f32>, one: f32, other: f32, #[comptime] units: 
     }
 }
 
-/// The same with memory for a number of each unit, which is free again when this ends.
+/// [`cube_sum`] in given memory for a number of each unit, which is free again when this ends.
 #[cube]
 pub fn cube_sum_in(value: f32, shared: &mut SharedMemory<f32>, #[comptime] units: u32) -> f32 {
     reduced(value, shared, units, false)

@@ -107,7 +107,8 @@ impl<R: CubeRuntime> Scaled<R> {
             _ if input.can_mut() => Destination::InPlace,
             _ => Destination::New,
         };
-        let output = if destination == Destination::New { empty_like(&input) } else { input.clone() };
+        let output =
+            if destination == Destination::New { empty_like(&input) } else { input.clone() };
         Self { input, output, destination }
     }
 
@@ -130,8 +131,10 @@ fn write_parts<R: CubeRuntime>(
         Destination::None => SequenceArg::new(),
         // The arrays that the kernel has in these places already.
         Destination::InPlace => {
-            let alias = |place: usize| ArrayArg::Alias { input_pos: place, length: [of[place].length()] };
-            (0..of.len()).map(alias).collect()
+            let alias = |(place, one): (usize, &&Scaled<R>)| -> ArrayArg<R> {
+                ArrayArg::Alias { input_pos: place, length: [one.length()] }
+            };
+            of.iter().enumerate().map(alias).collect()
         }
         Destination::New => arrays(of.iter().map(|one| &one.output)),
     };

@@ -16,7 +16,7 @@ use crate::lists::{has_elements, in_parts};
 use crate::optim_step::StepTable;
 use crate::registry;
 
-/// What is to be known of gradients before a step.
+/// Statistics of gradients before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradStats {
     /// Euclidean norm over all elements of all gradients; infinite where an element is, NaN where
@@ -68,7 +68,7 @@ pub fn grad_stats<B: Backend>(
     (gradients, GradStats { norm: squares.sqrt() })
 }
 
-/// [`GradStats`] that are on devices yet: nobody has waited for them.
+/// [`GradStats`] that are still on devices: nobody has waited for them.
 #[derive(Clone, Debug)]
 pub struct DeviceGradStats<B: Backend> {
     parts: Vec<Tensor<B, 1>>,
@@ -76,7 +76,7 @@ pub struct DeviceGradStats<B: Backend> {
 }
 
 impl<B: Backend> DeviceGradStats<B> {
-    /// What is to be read, to be handed to [`read`](Self::read) in this order.
+    /// The tensors to read, whose elements go to [`read`](Self::read) in this order.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor<B, 1>> {
         self.parts.iter().cloned()
     }

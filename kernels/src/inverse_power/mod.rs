@@ -1,6 +1,6 @@
-//! By what a learning rate is divided so that it suits inputs of any size.
+//! The power of inputs, by which a learning rate is divided so that it suits inputs of any size.
 //!
-//! A dozen operations on single numbers otherwise, at every tick of a plastic layer.
+//! In plain operations these are a dozen on single numbers, at every tick of a plastic layer.
 
 mod reference;
 

@@ -7,7 +7,7 @@ use super::FusedLayers;
 use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
 use crate::cpu::instruction_set::chosen;
-use crate::host::{HostBackend, consume, elements, unwrap, write, write_like};
+use crate::host::{HostBackend, consume, elements, write_like, write_shape};
 
 impl<B: HostBackend> FusedLayers for B {
     fn pool(x: FloatTensor<B>) -> FloatTensor<B> {
@@ -44,7 +44,7 @@ impl<B: HostBackend> FusedLayers for B {
         let body = chosen();
         let change = |_, x: &mut [f32]| body.leaky(slope as f32, x);
         let y = consume::<B, _>(x, |x| channels::replace(x, h * w, change));
-        unwrap(write::<B, 4>(y, shape, &device))
+        write_shape::<B>(y, shape.into(), &device)
     }
 
     fn leaky_by_sign(by: FloatTensor<B>, values: FloatTensor<B>, slope: f64) -> FloatTensor<B> {

@@ -29,7 +29,7 @@ pub struct LaunchTime {
 pub struct CopyTime {
     /// Bytes of the array; as many are read as are written.
     pub bytes: u64,
-    /// Of one copy, among several in a row.
+    /// Of one copy, the mean of several in a row.
     pub seconds: f64,
 }
 
@@ -40,7 +40,7 @@ impl CopyTime {
     }
 }
 
-/// In what the products of two matrices are computed; sums are f32.
+/// The type that products of two matrices are computed in; sums are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProductType {
     /// In full, without tensor cores.
@@ -83,9 +83,9 @@ impl fmt::Display for ProductType {
 pub struct ProductTime {
     /// Rows and columns.
     pub size: usize,
-    /// The way of computing it, by cubek's name.
+    /// cubek's name of the algorithm.
     pub strategy: String,
-    /// Of one product, among several in a row.
+    /// Of one product, the mean of several in a row.
     pub seconds: f64,
 }
 
@@ -96,8 +96,8 @@ impl ProductTime {
     }
 }
 
-/// Which ways of computing a product are measured, of those that a device may have for its type: the
-/// order is fixed, from what is expected to be fastest for large matrices on.
+/// Which algorithms of a product are measured. They are tried in a fixed order, first the one expected to be
+/// fastest for large matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategies {
     /// The first that works.
@@ -165,9 +165,9 @@ pub fn launch_time<B: Backend>(device: &B::Device, seconds: f64) -> Result<Launc
     (table::<B>()?.launch_time)(device, seconds)
 }
 
-/// The time of a copy from one array of so many bytes into another one, or of as many as the device has
-/// in one, measured for about so many seconds. A launch is not taken off: the next one is issued while a
-/// copy of a large array runs.
+/// The time of a copy of `bytes`, at most what the device has in one array, from one array into another,
+/// measured for about so many seconds. Launches are not subtracted: the next one is issued while a copy of a
+/// large array runs.
 ///
 /// # Errors
 /// As [`launch_time`].
@@ -179,9 +179,8 @@ pub fn copy_time<B: Backend>(
     (table::<B>()?.copy_time)(device, bytes, seconds)
 }
 
-/// The times of the product of two square matrices, each measured for about so many seconds, in the
-/// order in which its ways are tried; one at least. Every way must give the right values. One that
-/// fails is logged with the reason, and the next one is taken.
+/// The times of the product of two square matrices by each algorithm, at least one, measured for about so many
+/// seconds each. The values are checked; an algorithm that fails is logged with the reason and skipped.
 ///
 /// # Errors
 /// As [`launch_time`], and [`LimitError::NoProduct`] if all ways are refused.

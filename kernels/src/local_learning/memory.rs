@@ -20,7 +20,7 @@ pub struct LayerMemory<B: Backend> {
     pub seen: Option<Tensor<B, 2>>,
     /// Its last output, `[b, neurons]`.
     pub held: Option<Tensor<B, 2>>,
-    /// By what the next output is multiplied, `[b, neurons]`.
+    /// The factor of the next output, `[b, neurons]`.
     pub gain: Option<Tensor<B, 2>>,
     /// What the rule remembers of each input, `[1, inputs]`.
     pub of_inputs: Option<Tensor<B, 2>>,

@@ -73,7 +73,7 @@ pub enum RuleKind {
 /// A local rule with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalRule {
-    /// Which one it is.
+    /// The rule.
     pub kind: RuleKind,
     /// Firings within which what it remembers follows, 1 if it remembers nothing.
     pub tau: f64,
@@ -97,11 +97,11 @@ pub struct LocalLayer {
 pub struct LocalLearning {
     /// From the one that sees the input to the slowest, at least one.
     pub layers: Vec<LocalLayer>,
-    /// By what they learn.
+    /// The rule they learn by.
     pub rule: LocalRule,
     /// How much of a change is made; at 0 nothing is learned or remembered of the rule.
     pub rate: f64,
-    /// Firings within which the power of inputs is followed that the rate is relative to, if it is.
+    /// If the rate is relative to the power of inputs: the firings that this power is averaged over.
     pub relative: Option<f64>,
     /// What a layer sees of the outputs below.
     pub aggregate: Aggregate,

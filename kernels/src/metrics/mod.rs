@@ -22,7 +22,7 @@ use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
 use crate::registry::{self, function_table};
 
-/// What [`proto_loss`](crate::proto_loss()) is told besides its tensors.
+/// The arguments of [`proto_loss`](crate::proto_loss()) besides its tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossCall {
     /// How close a query is to a prototype.
@@ -31,7 +31,7 @@ pub struct LossCall {
     pub scale: f64,
 }
 
-/// What is found of a loss.
+/// A loss with what comes with it.
 #[derive(Clone, Debug)]
 pub struct LossOutput<T> {
     /// `[1]`.
@@ -42,7 +42,7 @@ pub struct LossOutput<T> {
     pub gradients: Option<[T; 2]>,
 }
 
-/// What is found of the loss of episodes.
+/// The loss of episodes with what comes with it.
 #[derive(Clone, Debug)]
 pub struct EpisodeLoss<T> {
     /// `[1]`.
@@ -83,7 +83,7 @@ pub trait FusedMetrics: FusedLayers {
         gradients: bool,
     ) -> LossOutput<FloatTensor<Self>>;
 
-    /// The same of episodes whose embeddings `x` `[t, n + q, d]` are those of the support, then of the queries,
+    /// [`proto_loss`](Self::proto_loss) of episodes whose embeddings `x` `[t, n + q, d]` are those of the support, then of the queries,
     /// for labels `[t, n]` and `[t, q]`; there is an example and a query.
     fn episode_loss(
         call: LossCall,

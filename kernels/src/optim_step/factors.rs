@@ -50,9 +50,9 @@ impl Velocity {
 /// `r = first * m / (root * sqrt(v) + epsilon)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
-    /// For the old first moment, and one less it for the gradient.
+    /// For the old first moment; the gradient has `1 - beta_1`.
     pub beta_1: f64,
-    /// For the old second moment, and one less it for the gradient's square.
+    /// For the old second moment; the gradient's square has `1 - beta_2`.
     pub beta_2: f64,
     /// `1 / (1 - beta_1^t)`.
     pub first: f64,

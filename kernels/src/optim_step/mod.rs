@@ -12,7 +12,7 @@ mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 mod cube;
-mod factors;
+pub(crate) mod factors;
 #[cfg(feature = "fusion")]
 mod fusion;
 mod host;
@@ -154,10 +154,10 @@ impl<T: TensorMetadata> StepTensors<T> {
 
 /// A backend with fused bodies over all parameters or gradients of a module, below autodiff.
 ///
-/// Tensors are f32, but for parameters and gradients of the types that are
-/// [taken](FusedLayers::takes), of any shape and layout, and their shapes have been checked; those of one call may lie on several devices.
-/// A step and statistics are of at least one tensor, and all of these have elements.
-pub trait FusedSteps: FusedLayers {
+/// Tensors are f32, but for parameters and gradients of the types that are [taken](FusedLayers::takes). They
+/// have any layout and shapes that fit; those of one call may lie on several devices. There is at least one, and
+/// all have elements.
+pub(crate) trait FusedSteps: FusedLayers {
     /// See [`optim_step`](crate::optim_step()): the order is kept, `time` is one more, and the state
     /// has all tensors of the rule. [`StepRule::factors`] says what to multiply with. Memory is
     /// overwritten only where nothing else holds it.

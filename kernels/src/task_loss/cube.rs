@@ -159,7 +159,7 @@ fn gradient_kernel(
 }
 
 impl TaskLossCall {
-    /// By what the sum over all elements is multiplied.
+    /// The factor of the sum over all elements.
     fn share(&self) -> f32 {
         let [_, examples, length] = self.shape;
         let summands = match self.of {

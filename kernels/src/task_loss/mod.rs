@@ -12,7 +12,7 @@ use crate::host::{unwrap, wrap};
 use crate::registry;
 use crate::twice_differentiable::CallTable;
 
-/// What the outputs of tasks are compared with their targets by.
+/// How the outputs of tasks are compared with their targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskLoss {
     /// `-sum_k target_k log softmax(output)_k` of an example.
@@ -21,7 +21,7 @@ pub enum TaskLoss {
     SquaredError,
 }
 
-/// What a fused body is told besides its tensors, outputs and targets of f32 and with elements.
+/// The arguments of a fused body besides outputs and targets, which are f32 and have elements.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "cube"), allow(dead_code))]
 pub struct TaskLossCall {
@@ -34,7 +34,7 @@ pub struct TaskLossCall {
 /// What is wanted of a loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TaskLossOptions {
-    /// By what it is multiplied.
+    /// Its factor.
     pub factor: f64,
     /// Whether its gradient alone is wanted: its value then need not be computed, and means nothing.
     pub gradient_alone: bool,

@@ -35,7 +35,7 @@ pub struct QueryBuffers<'a> {
     pub out: &'a mut [f32],
     /// Sums of the gradient by the score, for cosines times the score, of each query.
     pub row_sums: &'a mut [f32],
-    /// The same of each prototype, to be added to.
+    /// These sums of each prototype, to be added to.
     pub column_sums: &'a mut [f32],
 }
 
@@ -87,25 +87,8 @@ pub fn pass(
     let mut parts = Buffer::zeros(dims.tasks * ranges.len() * part);
     let mut sums = Buffer::zeros(dims.tasks * ranges.len() * padded);
 
-    let slots = {
-        let (mut out, mut by_queries) = (&mut out[..], &mut by_queries[..]);
-        let (mut parts, mut sums) = (&mut parts[..], &mut sums[..]);
-        let width = if gradient { d } else { 0 };
-        let mut slots = Vec::with_capacity(dims.tasks * ranges.len());
-        for task in 0..dims.tasks {
-            for queries in ranges.iter().cloned() {
-                slots.push(Slot {
-                    out: cut(&mut out, queries.len() * options.width),
-                    by_queries: cut(&mut by_queries, queries.len() * width),
-                    by_prototypes: cut(&mut parts, part),
-                    column_sums: cut(&mut sums, padded),
-                    task,
-                    queries,
-                });
-            }
-        }
-        slots
-    };
+    let memory = [&mut out[..], &mut by_queries[..], &mut parts[..], &mut sums[..]];
+    let slots = slots(dims, options, &ranges, [part, padded], memory);
     let run = |slot: Slot<'_>| {
         let rows = &queries[slot.task * dims.queries * d..];
         run_slot(body, rows, &prepared[slot.task], (dims, options), &finish, slot);
@@ -128,6 +111,28 @@ pub fn pass(
         [by_queries, by_prototypes]
     });
     PassOutput { out, gradients }
+}
+
+/// The slots of all tasks, each with its part of the memory, of which every slot has as many floats by prototypes
+/// and of column sums as given.
+fn slots<'a>(
+    dims: Dims,
+    options: PassOptions,
+    ranges: &[Range<usize>],
+    [part, padded]: [usize; 2],
+    [mut out, mut by_queries, mut parts, mut sums]: [&'a mut [f32]; 4],
+) -> Vec<Slot<'a>> {
+    let width = if options.gradient { dims.features } else { 0 };
+    let of_task = |task| ranges.iter().cloned().map(move |queries| (task, queries));
+    let slot = |(task, queries): (usize, Range<usize>)| Slot {
+        out: cut(&mut out, queries.len() * options.width),
+        by_queries: cut(&mut by_queries, queries.len() * width),
+        by_prototypes: cut(&mut parts, part),
+        column_sums: cut(&mut sums, padded),
+        task,
+        queries,
+    };
+    (0..dims.tasks).flat_map(of_task).map(slot).collect()
 }
 
 /// Takes the first `len` floats away.

@@ -8,8 +8,8 @@ mod forms;
 mod gradients;
 mod loss;
 
-use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::Tensor;
+use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 

@@ -3,8 +3,7 @@
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, f16};
 use fewshot_kernels::{
-    Metric, episode_proto_loss, proto_loss, prototypes, scores, split_at,
-    with_reference,
+    Metric, episode_proto_loss, proto_loss, prototypes, scores, split_at, with_reference,
 };
 
 use super::case::{

@@ -4,8 +4,7 @@ use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{DType, Int, Tensor};
 use fewshot_kernels::{
-    Metric, Route, episode_proto_loss, proto_loss, prototypes, route, scores,
-    with_reference,
+    Metric, Route, episode_proto_loss, proto_loss, prototypes, route, scores, with_reference,
 };
 
 use super::case::{Case, METRICS, assert_close, assert_outcomes, labels, read};
