@@ -69,7 +69,7 @@ mod fallback;
 #[cfg(feature = "fusion")]
 mod fusion;
 mod gather_images;
-mod global_avg_pool;
+pub mod global_avg_pool;
 mod grad_stats;
 mod gram;
 mod host;
