@@ -18,7 +18,6 @@ use crate::cube::zeros;
 use crate::distances::Metric;
 use crate::host::unwrap;
 use crate::prototypes;
-use episode::EpisodeShape;
 use forms::Forms;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetrics
@@ -98,12 +97,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetri
     ) -> EpisodeLoss<FloatTensor<Self>> {
         let [tasks, _, features] = x.meta.shape().dims();
         let [examples, queries] = labels.each_ref().map(|labels| labels.meta.shape()[1]);
-        let shape = EpisodeShape { tasks, examples, queries, ways, features };
-        if !shape.is_taken() {
+        if !episode::takes([tasks, examples, queries, ways, features]) {
             return composed_episode_loss::<Self>(call, x, labels, ways, gradient);
         }
         let labels = labels.map(into_contiguous);
-        episode::loss(call, into_contiguous(x), labels, shape, gradient)
+        episode::loss(call, into_contiguous(x), labels, ways, gradient)
     }
 
     fn scaled(x: FloatTensor<Self>, factor: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -25,23 +25,11 @@ const MOST_WAYS: usize = 1024;
 /// cache, where a matrix product would hold them in shared memory.
 const MOST_PRODUCTS: usize = 1 << 27;
 
-/// Tasks, support examples, queries and classes of each, and features.
-#[derive(Clone, Copy, Debug)]
-pub struct EpisodeShape {
-    pub tasks: usize,
-    pub examples: usize,
-    pub queries: usize,
-    pub ways: usize,
-    pub features: usize,
-}
-
-impl EpisodeShape {
-    /// Whether the kernels here take it: it has elements, and is not too large.
-    pub fn is_taken(&self) -> bool {
-        let Self { tasks, examples, queries, ways, features } = *self;
-        let products = tasks * queries * ways * features;
-        examples > 0 && products > 0 && products <= MOST_PRODUCTS && ways <= MOST_WAYS
-    }
+/// Whether the kernels here take so many tasks, support examples, queries and classes of each, and features: there
+/// are elements, and not too many.
+pub fn takes([tasks, examples, queries, ways, features]: [usize; 5]) -> bool {
+    let products = tasks * queries * ways * features;
+    examples > 0 && products > 0 && products <= MOST_PRODUCTS && ways <= MOST_WAYS
 }
 
 /// Of each task, and vectors of each row.
@@ -114,15 +102,16 @@ fn class_means_kernel<F: Float, I: Int, N: Size>(
 }
 
 /// The loss of the episodes whose embeddings `x` `[t, n + q, d]` and labels `[t, n]` and `[t, q]` are contiguous,
-/// of a shape that is taken; with the gradient if it is wanted.
+/// of sizes that it [takes]; with the gradient if it is wanted.
 pub fn loss<R: CubeRuntime>(
     call: LossCall,
     x: CubeTensor<R>,
     [of_support, of_queries]: [CubeTensor<R>; 2],
-    shape: EpisodeShape,
+    ways: usize,
     wants_gradient: bool,
 ) -> EpisodeLoss<CubeTensor<R>> {
-    let EpisodeShape { tasks, examples, queries, ways, features } = shape;
+    let [tasks, _, features] = x.meta.shape().dims();
+    let [examples, queries] = [&of_support, &of_queries].map(|labels| labels.meta.shape()[1]);
     let client = x.client.clone();
     let LossCall { metric, scale } = call;
     let width = vector_size(&client, features, size_of::<f32>());
