@@ -2,24 +2,14 @@
 //!
 //! A method that works on embeddings is a [head](heads), which [`EmbeddingLearner`] puts on an encoder.
 
-mod anil;
 mod base_classifier;
-mod boil;
-mod cavia;
 mod embed;
 mod embedding_learner;
-mod fomaml;
 pub mod heads;
-mod imaml;
 mod maml;
-mod maml_plus_plus;
-mod meta_curvature;
-mod meta_sgd;
 mod network;
 mod plastic;
 mod plastic_memory;
-mod proto_maml;
-mod reptile;
 
 pub use base_classifier::{BaseClassifier, BaseClassifierConfig, BaseLogits};
 pub use embedding_learner::{AdaptedHead, EmbeddingLearner, ProtoNet};

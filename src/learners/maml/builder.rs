@@ -60,14 +60,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.batch[1] = Some(batch))
     }
 
-    /// With second moments of the inner loop's rule, if it has any, that go on from task to task.
-    pub(in crate::learners) fn with_lasting_moments(self) -> Self {
-        let Self { network, rates, settings } = self;
-        let rates = rates.with_lasting_moments(&settings.inner, &network, &settings.adapted);
-        Self { network, rates, settings }
-    }
-
-    pub(in crate::learners) fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    pub(super) fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
         self
     }

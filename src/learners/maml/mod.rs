@@ -6,7 +6,7 @@ mod batches;
 mod body;
 mod builder;
 mod gradient;
-mod prototypes;
+mod relatives;
 mod worker_pools;
 
 pub use adapted::AdaptedMaml;
@@ -34,7 +34,7 @@ use crate::precision::Precision;
 use adapted::Group;
 use batches::InnerBatches;
 use body::Body;
-use prototypes::prototypical_head;
+use relatives::prototypical_head;
 use worker_pools::on_device;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
@@ -81,7 +81,7 @@ pub struct Maml<B: Backend, N> {
 
 /// What a [`Maml`] does, apart from its parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+struct Settings {
     name: &'static str,
     inner: InnerLoop,
     /// Which tensors of the network the inner loop adapts.
@@ -94,22 +94,22 @@ pub(super) struct Settings {
     lanes: Option<usize>,
     /// What the query loss after each step counts for, once no annealing says otherwise.
     step_weights: Vec<f64>,
-    pub(super) annealing: Option<Annealing>,
+    annealing: Option<Annealing>,
     /// Meta-steps done.
     meta_steps: u64,
     /// What the head's values begin with.
-    pub(super) head: Head,
+    head: Head,
     /// What the outer loop learns from.
-    pub(super) outer: Outer,
+    outer: Outer,
     /// Examples of an inner step in training and in the test; all, where there is none.
-    pub(super) batch: [Option<usize>; 2],
+    batch: [Option<usize>; 2],
     query_norm: QueryNorm,
 }
 
 /// What the outer loop learns from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Outer {
+enum Outer {
     /// The gradient of the query loss by what the inner loop began with.
     Gradient,
     /// The same for all but what the inner loop adapts, whose start is never updated.
@@ -123,7 +123,7 @@ pub(super) enum Outer {
 
 /// What an inner loop begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Head {
+enum Head {
     /// The learned head.
     Learned,
     /// One made of the support's class means; the slots of its weight and its bias.
@@ -139,7 +139,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         Self::named("maml", network, inner, RateKind::Fixed)
     }
 
-    pub(super) fn named(
+    fn named(
         name: &'static str,
         network: N,
         inner: InnerLoop,
