@@ -108,18 +108,13 @@ impl<B: Backend> BaseClassifier<B> {
         }
     }
 
-    /// Whether images are to be shown in all four turns.
-    pub fn turns(&self) -> bool {
-        self.turns.is_some()
-    }
-
-    /// The images that the encoder is to be shown: `images` `[n, c, h, w]` themselves, or all [four
-    /// turns](Self::turns) of them, turn after turn, `[4 n, c, h, w]`.
+    /// The images that the encoder is to be shown: `images` `[n, c, h, w]` themselves, or, with a
+    /// rotation loss, all four quarter turns of them, turn after turn, `[4 n, c, h, w]`.
     ///
     /// # Panics
     /// When images that are to be turned are not square.
     pub fn shown(&self, images: Tensor<B, 4>) -> Tensor<B, 4> {
-        if !self.turns() {
+        if self.turns.is_none() {
             return images;
         }
         let [_, _, height, width] = images.dims();
@@ -133,7 +128,7 @@ impl<B: Backend> BaseClassifier<B> {
     /// Mean loss, `[1]`, and logits of the images as they are.
     ///
     /// # Shapes
-    /// - `embeddings`: `[n, d]`, or of [four turns](Self::turns) `[4 n, d]`, turn after turn
+    /// - `embeddings`: `[n, d]`, or of four turns `[4 n, d]`, turn after turn
     /// - `classes`: `[n]`
     /// - returns `[1]` and `[n, classes]`
     pub fn loss(

@@ -52,11 +52,6 @@ impl<B: Backend, E: Encoder<B>> Plastic<B, E> {
         drawn(Self { encoder, connections })
     }
 
-    /// The connections to the outputs.
-    pub fn connections(&self) -> &PlasticConnections<B> {
-        &self.connections
-    }
-
     /// The connections after the support, of features `[t, n, d]`, was shown.
     fn shown(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
         self.check_ways(support.ways).unwrap_or_else(|error| panic!("{error}"));
@@ -90,7 +85,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
-        let (support, queries) = embed_jointly(&self.encoder, batch, statistics).parts();
+        let (support, queries, _) = embed_jointly(&self.encoder, batch, statistics).parts();
         product(queries, self.shown(support))
     }
 
@@ -121,14 +116,8 @@ where
 #[derive(Clone, Debug)]
 pub struct AdaptedPlastic<B: Backend, E: Encoder<B>> {
     learner: Plastic<B, E>,
-    connections: Tensor<B, 3>,
-}
-
-impl<B: Backend, E: Encoder<B>> AdaptedPlastic<B, E> {
     /// Fixed and plastic parts together, `[t, features, ways]`.
-    pub fn connections(&self) -> Tensor<B, 3> {
-        self.connections.clone()
-    }
+    connections: Tensor<B, 3>,
 }
 
 impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedPlastic<B, E> {

@@ -58,11 +58,6 @@ impl<B: Backend> PlasticMemory<B> {
         Self { rounds, steps, pause, ..self }
     }
 
-    /// The connections among all neurons.
-    pub fn connections(&self) -> &PlasticConnections<B> {
-        &self.connections
-    }
-
     /// `[t, n, d, 1, 1]` to the neurons' drive `[t, n, d + 1]`.
     fn drive(&self, patterns: Tensor<B, 5>) -> Tensor<B, 3> {
         let patterns: Tensor<B, 3> = patterns.flatten(2, 4);

@@ -49,7 +49,7 @@ fn a_shown_class_is_bound_to_its_output() {
         embed_tasks(&learner.encoder, batch.support.images.clone(), BnStatistics::Running);
     let bound = features.swap_dims(1, 2) * ETA;
     let expected = learner.connections.effective(bound);
-    let found = learner.adapt(&batch.support).connections();
+    let found = learner.adapt(&batch.support).connections;
     assert_close(&read(found), &read(expected), 1e-6);
 }
 
@@ -67,7 +67,7 @@ fn the_order_of_classes_changes_nothing_by_ojas_rule() {
     let turned = |rule| {
         let learner = learner::<Flex>(rule);
         let [first, second] = [batch.support.clone(), reversed(&batch.support)]
-            .map(|support| read(learner.adapt(&support).connections()));
+            .map(|support| read(learner.adapt(&support).connections));
         first.iter().zip(&second).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
     };
     assert!(turned(TraceRule::Oja) < 1e-7);
@@ -80,7 +80,7 @@ fn the_order_of_shots_matters_by_either_rule() {
     let turned = |rule| {
         let learner = learner::<Flex>(rule);
         let [first, second] = [batch.support.clone(), reversed(&batch.support)]
-            .map(|support| read(learner.adapt(&support).connections()));
+            .map(|support| read(learner.adapt(&support).connections));
         first.iter().zip(&second).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
     };
     assert!(turned(TraceRule::Oja) > 1e-5);
