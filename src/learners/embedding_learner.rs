@@ -111,7 +111,7 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for EmbeddingLearner<B, E
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
-        let (support, queries) = embed_jointly(&self.encoder, batch, statistics).parts();
+        let (support, queries, _) = embed_jointly(&self.encoder, batch, statistics).parts();
         match statistics {
             BnStatistics::Track => self.head.train_logits(support, queries),
             _ => self.head.logits(support, queries),

@@ -17,7 +17,7 @@ fn steps_are_those_of_a_linear_layer() {
         let start = vec![0.0; task.ways * (task.features + 1)];
         let wanted = descended(&|layer| loss(&task, layer), &start, steps);
         let (of_weights, of_biases) = wanted.split_at(task.ways * task.features);
-        let head = Baseline::new().with_sgd(Sgd { steps, ..Sgd::default() });
+        let head = Baseline { sgd: Sgd { steps, ..Sgd::default() } };
         let (weights, biases) = head.layer(task.support::<Flex>());
         assert_near(weights, of_weights, 1e-6);
         assert_near(biases, of_biases, 1e-6);
@@ -44,7 +44,7 @@ fn enough_steps_lower_the_loss_to_where_it_does_not_change() {
     let task = Task::new(2, 6, 0.5, 1);
     let layer = |steps| {
         let sgd = Sgd { steps, rate: 1.0, weight_decay: 0.05, ..Sgd::default() };
-        let (weights, biases) = Baseline::new().with_sgd(sgd).layer(task.support::<Flex>());
+        let (weights, biases) = Baseline { sgd }.layer(task.support::<Flex>());
         [weights.flatten::<1>(0, 2), biases.flatten(0, 1)]
             .map(|of| of.into_data().iter::<f64>().collect::<Vec<_>>())
             .concat()
@@ -74,17 +74,20 @@ fn queries_have_the_gradient_of_a_linear_layer_and_the_support_has_none() {
 #[test]
 #[should_panic(expected = "one step or more")]
 fn no_steps_are_refused() {
-    let _ = Baseline::new().with_sgd(Sgd { steps: 0, ..Sgd::default() });
+    let sgd = Sgd { steps: 0, ..Sgd::default() };
+    Baseline { sgd }.fit(Task::new(2, 6, 0.5, 1).support::<Flex>());
 }
 
 #[test]
 #[should_panic(expected = "the learning rate must be positive")]
 fn a_rate_that_is_not_a_number_is_refused() {
-    let _ = Baseline::new().with_sgd(Sgd { rate: f64::NAN, ..Sgd::default() });
+    let sgd = Sgd { rate: f64::NAN, ..Sgd::default() };
+    Baseline { sgd }.fit(Task::new(2, 6, 0.5, 1).support::<Flex>());
 }
 
 #[test]
 #[should_panic(expected = "weight decay must not be negative")]
 fn a_negative_weight_decay_is_refused() {
-    let _ = Baseline::new().with_sgd(Sgd { weight_decay: -0.1, ..Sgd::default() });
+    let sgd = Sgd { weight_decay: -0.1, ..Sgd::default() };
+    Baseline { sgd }.fit(Task::new(2, 6, 0.5, 1).support::<Flex>());
 }

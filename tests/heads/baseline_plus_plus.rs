@@ -25,7 +25,7 @@ fn steps_are_those_of_directions_and_gains() {
     let task = Task::new(2, 6, 0.8, 1);
     for steps in [1, 2, 100] {
         let sgd = Sgd { steps, ..Sgd::default() };
-        let head = BaselinePlusPlus::new().with_sgd(sgd).with_scale(5.0);
+        let head = BaselinePlusPlus { sgd, scale: 5.0 };
         let found = head.class_weights(task.support::<Flex>());
         assert_near(found, &trained(&task, 5.0, steps), 2e-5);
     }
@@ -63,5 +63,6 @@ fn a_class_of_zeros_has_finite_logits() {
 #[test]
 #[should_panic(expected = "the scale must be positive")]
 fn a_scale_of_zero_is_refused() {
-    let _ = BaselinePlusPlus::new().with_scale(0.0);
+    let head = BaselinePlusPlus { scale: 0.0, ..BaselinePlusPlus::new() };
+    head.fit(Task::new(2, 6, 0.8, 1).support::<Flex>());
 }

@@ -52,7 +52,7 @@ fn prototypes_are_weighted_means_of_support_and_pseudo_labelled_queries() {
         (3.0, LengthNormalisation::Given, ScoredQueries::Shifted),
         (1.0, LengthNormalisation::Unit, ScoredQueries::Unshifted),
     ] {
-        let head = BdCspn::new().with_scale(scale).with_lengths(lengths).with_scored(scored);
+        let head = BdCspn { scale, lengths, scored };
         let found = head.logits(support::<Flex>(&rows, &LABELS, 2), tensor(&queries, [1, 7, 3]));
         let (units, shifted) =
             (lengths == LengthNormalisation::Unit, scored == ScoredQueries::Shifted);
@@ -72,7 +72,7 @@ fn the_paper_has_unit_lengths_and_scores_shifted_queries() {
 fn the_largest_scale_leaves_weights_of_opposite_embeddings() {
     // Each class is of two opposite embeddings, so that no cosine is near 1.
     let rows = [1.0, 0.0, 0.1, 0.0, 1.0, 0.1, 0.0, -1.0, 0.1, -1.0, 0.0, 0.1];
-    let head = BdCspn::new().with_scale(40.0);
+    let head = BdCspn { scale: 40.0, ..BdCspn::new() };
     let found = head.logits(support::<Flex>(&rows, &LABELS, 2), tensor(&rows, [1, 4, 3]));
     assert!(values(found).iter().all(|logit| logit.is_finite()));
 }
@@ -82,7 +82,7 @@ fn supports_that_nearly_cancel_have_finite_logits() {
     let rows = [1.0, 0.3, -0.7, -1.0, -0.3, 0.7001, 0.0, 1.0, 0.2, 0.0001, -1.0, -0.2];
     let queries = drawn(21, 8);
     for scored in [ScoredQueries::Shifted, ScoredQueries::Unshifted] {
-        let head = BdCspn::new().with_scale(40.0).with_scored(scored);
+        let head = BdCspn { scale: 40.0, scored, ..BdCspn::new() };
         let found =
             head.logits(support::<Flex>(&rows, &[0, 0, 1, 1], 2), tensor(&queries, [1, 7, 3]));
         assert!(values(found).iter().all(|logit| logit.abs() <= 40.0));
@@ -92,7 +92,8 @@ fn supports_that_nearly_cancel_have_finite_logits() {
 #[test]
 #[should_panic(expected = "a scale is above 0 and up to 40, found NaN")]
 fn a_scale_is_a_number() {
-    let _ = BdCspn::new().with_scale(f64::NAN);
+    let head = BdCspn { scale: f64::NAN, ..BdCspn::new() };
+    head.logits(support::<Flex>(&drawn(12, 6), &LABELS, 2), tensor(&drawn(21, 7), [1, 7, 3]));
 }
 
 #[test]

@@ -124,19 +124,23 @@ fn r2d2_as_in_the_authors_code_averages_errors_and_has_an_intercept() {
 
 #[test]
 fn meta_opt_net_is_the_machine_of_crammer_and_singer_with_exact_gradients() {
-    let head = MetaOptNet::new(&Default::default()).with_scale(2.0);
+    let device = Default::default();
+    let scale = Param::from_tensor(Tensor::from_floats([2.0], &device));
+    let head = MetaOptNet { scale, ..MetaOptNet::new(&device) };
     for episode in EPISODES {
         is_golden(&head, episode, "svm", &["scale"]);
     }
 }
 
+/// On embeddings as they are.
+fn raw_regression() -> LogisticRegression {
+    LogisticRegression { unit_length: false, ..LogisticRegression::new() }
+}
+
 #[test]
 fn logistic_regression_has_the_logits_of_scikit_learn() {
     let golden = Golden::read();
-    let heads = [
-        ("logistic", LogisticRegression::new()),
-        ("logistic_raw", LogisticRegression::new().without_unit_length()),
-    ];
+    let heads = [("logistic", LogisticRegression::new()), ("logistic_raw", raw_regression())];
     for (name, head) in heads {
         for episode in EPISODES {
             let fitted = head.fit(golden.support::<Host>(episode));
@@ -184,7 +188,7 @@ fn difference<const D: usize>(
 #[test]
 fn a_logistic_regression_is_differentiated_at_its_solution() {
     let golden = Golden::read();
-    for head in [LogisticRegression::new(), LogisticRegression::new().without_unit_length()] {
+    for head in [LogisticRegression::new(), raw_regression()] {
         for episode in EPISODES {
             let (support, queries) =
                 (golden.support::<Host>(episode), golden.tensor::<Host>(episode.0, "queries"));
@@ -207,7 +211,7 @@ fn the_intercepts_of_a_logistic_regression_are_differentiated_too() {
     let golden = Golden::read();
     let support = golden.support::<Host>(EPISODES[0]);
     let v = drawn(support.embeddings.dims());
-    let head = LogisticRegression::new().without_unit_length();
+    let head = raw_regression();
     // Queries at the origin, whose logits are the intercepts.
     let loss = |x| {
         let logits = head
@@ -256,8 +260,8 @@ fn second_derivatives_of_meta_opt_net_are_exact_while_no_bound_changes() {
     // With C = 10, a bound of the five-way episode changes within 1e-3 along these differences,
     // where the first derivative jumps.
     for (c, episodes) in [(0.1, &EPISODES[..]), (10.0, &EPISODES[1..])] {
-        let twice = MetaOptNet::new(&Default::default()).with_c(c);
-        let once = MetaOptNet::new(&Default::default()).with_c(c);
+        let twice = MetaOptNet { c, ..MetaOptNet::new(&Default::default()) };
+        let once = MetaOptNet { c, ..MetaOptNet::new(&Default::default()) };
         for episode in episodes {
             second_derivative_is_exact(&twice, &once, *episode);
         }
@@ -272,7 +276,8 @@ fn a_machine_on_larger_embeddings_with_a_smaller_bound_is_the_same() {
         let mut support = golden.support(EPISODES[1]);
         support.embeddings = support.embeddings * scale;
         let square = scale * scale;
-        let head = MetaOptNet::new(&Default::default()).with_c(0.1 / square).with_ridge(square);
+        let plain = MetaOptNet::new(&Default::default());
+        let head = MetaOptNet { c: 0.1 / square, ridge: square, ..plain };
         head.fit(support).logits(queries.clone() * scale).into_data()
     };
     for scale in [1e-3, 1e-1, 10.0, 1e3] {
@@ -286,7 +291,7 @@ fn a_machine_without_bounds_in_reach_separates_with_a_margin_of_one() {
     let device = Default::default();
     let support = Tensor::<Host, 3>::from_data([[[10.0], [-10.0]]], &device);
     let support = EmbeddedSupport::new(support, Tensor::from_data([[0, 1]], &device), 2);
-    let head = MetaOptNet::new(&device).with_ridge(1e-6).fit(support);
+    let head = MetaOptNet { ridge: 1e-6, ..MetaOptNet::new(&device) }.fit(support);
     let found = head.logits(Tensor::from_data([[[10.0]]], &device)).into_data();
     assert_near(found, TensorData::from([[[0.5, -0.5]]]), 1e-5, "margin");
 }
@@ -298,7 +303,7 @@ fn a_confident_logistic_regression_converges() {
     for (scale, c) in [(30.0, 1.0), (300.0, 100.0), (1.0, 1e4)] {
         let mut support = golden.support::<Host>(EPISODES[1]);
         support.embeddings = support.embeddings * scale;
-        let head = LogisticRegression::new().with_c(c).without_unit_length();
+        let head = LogisticRegression { c, unit_length: false };
         let logits = head.fit(support.clone()).logits(support.embeddings.clone());
         let p = burn::tensor::activation::softmax(logits, 2);
         let errors = (support.one_hot() - p).sum_dim(1).abs().max().into_scalar();
@@ -339,7 +344,7 @@ fn degenerate_tasks_have_finite_logits_and_gradients() {
             check(&R2d2Config::of_authors_code(1.0).init(&device), shape, value, ways);
             check(&MetaOptNet::new(&device), shape, value, ways);
             check(&LogisticRegression::new(), shape, value, ways);
-            check(&LogisticRegression::new().without_unit_length(), shape, value, ways);
+            check(&raw_regression(), shape, value, ways);
         }
     }
 }
@@ -353,11 +358,13 @@ fn r2d2_refuses_no_penalty() {
 #[test]
 #[should_panic(expected = "the C of a machine must be positive, found NaN")]
 fn meta_opt_net_refuses_no_price() {
-    MetaOptNet::<Host>::new(&Default::default()).with_c(f64::NAN);
+    let head = MetaOptNet::<Host>::new(&Default::default());
+    MetaOptNet { c: f64::NAN, ..head }.fit(Golden::read().support(EPISODES[0]));
 }
 
 #[test]
 #[should_panic(expected = "the C of a logistic regression must be positive, found -1")]
 fn a_logistic_regression_refuses_a_negative_price() {
-    LogisticRegression::new().with_c(-1.0);
+    let head = LogisticRegression { c: -1.0, ..LogisticRegression::new() };
+    head.fit(Golden::read().support::<Host>(EPISODES[0]));
 }

@@ -104,7 +104,8 @@ fn logits_are_those_of_the_best_flow() {
 #[test]
 fn a_single_place_leaves_cosines() {
     let (rows, queries) = (drawn(4 * CHANNELS, 73), drawn(3 * CHANNELS, 74));
-    let head = DeepEmd::new([CHANNELS, 1, 1]).with_temperature(2.0);
+    let mut head = DeepEmd::new([CHANNELS, 1, 1]);
+    head.temperature = 2.0;
     let found = logits(&head, support::<Flex>(&rows, &LABELS, 2), &queries);
     let only = |gains: &[Vec<f64>], _: [&[f64]; 2]| gains[0][0];
     let wanted: Vec<_> =

@@ -42,7 +42,8 @@ fn wanted(rows: &[f64], queries: &[f64], neighbours: usize) -> Vec<f64> {
 fn the_nearest_places_of_each_class_are_added_up() {
     let (rows, queries) = (drawn(72, 1), drawn(60, 2));
     for neighbours in [1, 3, 4, 7, 20] {
-        let head = Dn4::new(MAP).with_neighbours(neighbours);
+        let mut head = Dn4::new(MAP);
+        head.neighbours = neighbours;
         let found = logits::<Flex>(&head, support(&rows, &LABELS, 3), &queries);
         assert_near(&found, &wanted(&rows, &queries, neighbours), 1e-5);
     }
@@ -58,7 +59,9 @@ fn three_neighbours_are_the_default() {
 #[test]
 fn equal_neighbours_count_each() {
     let support = support(&[2.0, 0.0, 2.0, 0.0, 0.0, 1.0], &[0, 0, 1], 2);
-    let found = logits::<Flex>(&Dn4::new([2, 1, 1]).with_neighbours(2), support, &[1.0, 1.0]);
+    let mut head = Dn4::new([2, 1, 1]);
+    head.neighbours = 2;
+    let found = logits::<Flex>(&head, support, &[1.0, 1.0]);
     assert_near(&found, &[2f64.sqrt(), 2f64.sqrt()], 1e-6);
 }
 
@@ -85,7 +88,8 @@ fn gradients_go_through_the_chosen_places_alone() {
     let queries = tensor::<Trained, 3>(&[1.0, 0.0], [1, 1, 2]);
     let labelled = support::<Trained>(&[1.0, 1.0, -1.0, 1.0, 0.0, 1.0], &[0, 0, 1], 2);
     let embeddings = labelled.embeddings.clone().require_grad();
-    let head = Dn4::new([2, 1, 1]).with_neighbours(1);
+    let mut head = Dn4::new([2, 1, 1]);
+    head.neighbours = 1;
     let logits = head.fit(labelled.with_embeddings(embeddings.clone())).logits(queries);
     let gradient = values(embeddings.grad(&logits.sum().backward()).unwrap());
     // The derivative of x / |x| at (1, 1) by (x, y) is (y^2, -x y) / |x|^3.

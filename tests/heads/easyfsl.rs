@@ -222,10 +222,11 @@ fn finetune_is_that_of_easyfsl() {
     agrees("Finetune", |task, options| {
         let Task { support, queries } = task.normalised(options);
         let temperature = number(&options["temperature"]);
-        let head = Finetune::new()
-            .with_steps(count(&options["fine_tuning_steps"]))
-            .with_rate(number(&options["fine_tuning_lr"]))
-            .with_temperature(temperature);
+        let head = Finetune {
+            steps: count(&options["fine_tuning_steps"]),
+            rate: number(&options["fine_tuning_lr"]),
+            temperature,
+        };
         head.fit(support).logits(queries) / temperature
     });
 }
@@ -235,12 +236,13 @@ fn transductive_fine_tuning_is_that_of_easyfsl() {
     agrees("TransductiveFinetuning", |task, options| {
         let Task { support, queries } = task.normalised(options);
         let temperature = number(&options["temperature"]);
-        let head = TransductiveFineTuning::new()
-            .with_similarity(Similarity::Euclidean)
-            .with_update(EntropyUpdate::Joint)
-            .with_steps(count(&options["fine_tuning_steps"]))
-            .with_rate(number(&options["fine_tuning_lr"]))
-            .with_temperature(temperature);
+        let head = TransductiveFineTuning {
+            similarity: Similarity::Euclidean,
+            update: EntropyUpdate::Joint,
+            steps: count(&options["fine_tuning_steps"]),
+            rate: number(&options["fine_tuning_lr"]),
+            temperature,
+        };
         head.logits(support, queries) / temperature
     });
 }
@@ -250,14 +252,19 @@ fn tim_is_that_of_easyfsl() {
     agrees("TIM", |task, options| {
         let Task { support, queries } = task.normalised(options);
         let temperature = number(&options["temperature"]);
-        let [cross_entropy, marginal, conditional] = ["cross", "marginal", "conditional"]
-            .map(|term| number(&options[format!("{term}_entropy_weight")]));
-        let head = Tim::new(TimSolver::Gd)
-            .with_similarity(Similarity::Cosine)
-            .with_steps(count(&options["fine_tuning_steps"]))
-            .with_rate(number(&options["fine_tuning_lr"]))
-            .with_temperature(temperature)
-            .with_weights(cross_entropy, marginal, conditional);
+        let [cross_entropy, marginal_entropy, conditional_entropy] =
+            ["cross", "marginal", "conditional"]
+                .map(|term| number(&options[format!("{term}_entropy_weight")]));
+        let head = Tim {
+            solver: TimSolver::Gd,
+            similarity: Similarity::Cosine,
+            steps: count(&options["fine_tuning_steps"]),
+            rate: number(&options["fine_tuning_lr"]),
+            temperature,
+            cross_entropy,
+            marginal_entropy,
+            conditional_entropy,
+        };
         head.logits(support, queries) / temperature
     });
 }
@@ -265,10 +272,8 @@ fn tim_is_that_of_easyfsl() {
 #[test]
 fn bd_cspn_is_that_of_easyfsl() {
     agrees("BDCSPN", |task, options| {
-        let head = BdCspn::new()
-            .with_scale(1.0)
-            .with_lengths(lengths(options))
-            .with_scored(ScoredQueries::Unshifted);
+        let (lengths, scored) = (lengths(options), ScoredQueries::Unshifted);
+        let head = BdCspn { scale: 1.0, lengths, scored };
         head.logits(task.support, task.queries)
     });
 }
@@ -276,14 +281,17 @@ fn bd_cspn_is_that_of_easyfsl() {
 #[test]
 fn laplacian_shot_is_that_of_easyfsl() {
     agrees("LaplacianShot", |task, options| {
-        let head = LaplacianShot::new()
-            .with_rectification(RectificationWeights::WithinClass, 1.0)
-            .with_lengths(lengths(options))
-            .with_scored(ScoredQueries::Unshifted)
+        let head = LaplacianShot {
+            weights: RectificationWeights::WithinClass,
+            scale: 1.0,
+            lengths: lengths(options),
+            scored: ScoredQueries::Unshifted,
             // easyfsl counts a query among its neighbours and leaves it out.
-            .with_neighbours(count(&options["knn"]) - 1)
-            .with_lambda(number(&options["lambda_regularization"]))
-            .with_steps(count(&options["inference_steps"]), 1e-6);
+            neighbours: count(&options["knn"]) - 1,
+            lambda: number(&options["lambda_regularization"]),
+            steps: count(&options["inference_steps"]),
+            ..LaplacianShot::new()
+        };
         head.logits(task.support, task.queries).exp()
     });
 }
@@ -292,11 +300,13 @@ fn laplacian_shot_is_that_of_easyfsl() {
 fn pt_map_is_that_of_easyfsl() {
     agrees("PTMAP", |task, options| {
         let Task { support, queries } = task.normalised(options);
-        let head = PtMap::new()
-            .with_after_power(AfterPower::Nothing)
-            .with_power(number(&options["power_factor"]))
-            .with_lambda(number(&options["lambda_regularization"]))
-            .with_steps(count(&options["fine_tuning_steps"]), number(&options["fine_tuning_lr"]));
+        let head = PtMap {
+            after_power: AfterPower::Nothing,
+            power: number(&options["power_factor"]),
+            lambda: number(&options["lambda_regularization"]),
+            steps: count(&options["fine_tuning_steps"]),
+            rate: number(&options["fine_tuning_lr"]),
+        };
         head.logits(support, queries).exp()
     });
 }

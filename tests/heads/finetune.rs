@@ -21,7 +21,7 @@ fn moved(task: &Task, steps: usize, rate: f64, temperature: f64) -> Vec<f64> {
 fn prototypes_move_by_adam() {
     let task = Task::new(2, 6, 0.8, 1);
     for steps in [1, 2, 40] {
-        let head = Finetune::new().with_steps(steps).with_rate(0.02).with_temperature(10.0);
+        let head = Finetune { steps, rate: 0.02, temperature: 10.0 };
         let found = head.class_weights(task.support::<Flex>());
         assert_near(found, &moved(&task, steps, 0.02, 10.0), 2e-4);
     }
@@ -37,7 +37,7 @@ fn defaults_are_two_hundred_steps_of_a_ten_thousandth() {
 #[test]
 fn logits_are_the_temperature_times_cosines() {
     let task = Task::new(2, 6, 0.8, 1);
-    let head = Finetune::new().with_steps(50).with_temperature(10.0);
+    let head = Finetune { steps: 50, temperature: 10.0, ..Finetune::new() };
     let weights = moved(&task, 50, 1e-4, 10.0);
     let of =
         |x: &[f64]| weights.chunks(task.features).map(|w| 10.0 * cosine(x, w)).collect::<Vec<_>>();
@@ -49,5 +49,6 @@ fn logits_are_the_temperature_times_cosines() {
 #[test]
 #[should_panic(expected = "the temperature must be positive")]
 fn a_negative_temperature_is_refused() {
-    let _ = Finetune::new().with_temperature(-1.0);
+    let head = Finetune { temperature: -1.0, ..Finetune::new() };
+    head.fit(Task::new(2, 6, 0.8, 1).support::<Flex>());
 }

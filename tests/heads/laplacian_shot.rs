@@ -105,10 +105,8 @@ fn wanted(rows: &[f64], queries: &[f64], base: [f64; 3], case: Case) -> (Vec<f64
 }
 
 fn head(case: Case) -> LaplacianShot<Flex> {
-    LaplacianShot::new()
-        .with_lambda(case.lambda)
-        .with_neighbours(case.neighbours)
-        .with_steps(case.steps, case.tolerance)
+    let Case { lambda, neighbours, steps, tolerance } = case;
+    LaplacianShot { lambda, neighbours, steps, tolerance, ..LaplacianShot::new() }
 }
 
 #[test]
@@ -176,10 +174,9 @@ fn no_query_has_no_logits_and_a_single_one_has_some() {
 fn lengths_and_weights_and_queries_can_be_those_of_bd_cspn() {
     let (rows, queries) = (drawn(12, 31), drawn(3 * QUERIES, 32));
     let of = |scale: f64, lengths, scored| {
-        let head = LaplacianShot::<Flex>::new()
-            .with_rectification(RectificationWeights::WithinClass, scale)
-            .with_lengths(lengths)
-            .with_scored(scored);
+        let weights = RectificationWeights::WithinClass;
+        let head =
+            LaplacianShot::<Flex> { weights, scale, lengths, scored, ..LaplacianShot::new() };
         values(head.logits(support(&rows, &LABELS, 2), tensor(&queries, [1, QUERIES, 3])))
     };
     let base = of(1.0, LengthNormalisation::Given, ScoredQueries::Unshifted);

@@ -1,5 +1,5 @@
 use burn::backend::Flex;
-use fewshot::learners::heads::{Head, MetaBaseline, MetaBaselineConfig};
+use fewshot::learners::heads::{Head, MetaBaseline};
 
 use super::gradients::are_differences;
 use super::numbers::*;
@@ -9,7 +9,7 @@ const LABELS: [usize; 4] = [0, 1, 1, 0];
 #[test]
 fn logits_are_ten_times_the_cosine_with_class_means() {
     let (rows, queries) = (drawn(12, 1), drawn(6, 2));
-    let head: MetaBaseline<Flex> = MetaBaselineConfig::new().init(&Default::default());
+    let head: MetaBaseline<Flex> = MetaBaseline::new(10.0, &Default::default());
     let found = logits(&head, support(&rows, &LABELS, 2), &queries);
     let means = [0, 1].map(|class| mean_of(&rows, 3, &LABELS, class));
     let of = |query| means.iter().map(|mean| 10.0 * cosine(query, mean)).collect::<Vec<_>>();
@@ -18,7 +18,7 @@ fn logits_are_ten_times_the_cosine_with_class_means() {
 
 #[test]
 fn the_scale_is_learned() {
-    let head: MetaBaseline<Trained> = MetaBaselineConfig::new().init(&Default::default());
+    let head: MetaBaseline<Trained> = MetaBaseline::new(10.0, &Default::default());
     let (rows, queries) = (drawn(12, 3), tensor(&drawn(6, 4), [1, 2, 3]));
     are_differences(&head, 1, 1e-3, |head| {
         weighted(head.fit(support(&rows, &LABELS, 2)).logits(queries.clone()), 5)
@@ -28,5 +28,5 @@ fn the_scale_is_learned() {
 #[test]
 #[should_panic(expected = "must be positive, found -1")]
 fn a_scale_is_positive() {
-    MetaBaselineConfig::new().with_scale(-1.0).init::<Flex>(&Default::default());
+    MetaBaseline::<Flex>::new(-1.0, &Default::default());
 }

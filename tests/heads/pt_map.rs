@@ -62,10 +62,10 @@ fn wanted(rows: &[f64], queries: &[f64], centred: bool, steps: usize, rate: f64)
 #[test]
 fn prototypes_move_to_what_is_transported_to_them() {
     let (rows, queries) = (drawn(20, 11), drawn(35, 12));
-    let power_alone = PtMap::new().with_after_power(AfterPower::Nothing).with_steps(10, 0.2);
+    let power_alone = PtMap { after_power: AfterPower::Nothing, steps: 10, ..PtMap::new() };
     for (head, centred, steps, rate) in [
         (PtMap::new(), true, 20, 0.2),
-        (PtMap::new().with_steps(3, 0.5), true, 3, 0.5),
+        (PtMap { steps: 3, rate: 0.5, ..PtMap::new() }, true, 3, 0.5),
         (power_alone, false, 10, 0.2),
     ] {
         let found = head.logits(support::<Flex>(&rows, &LABELS, 2), tensor(&queries, [1, 7, 5]));
@@ -107,7 +107,8 @@ fn every_query_has_a_mass_of_one_and_every_class_its_share() {
 fn masses_hold_where_exponentials_would_vanish() {
     // Squared distances of hundreds, all queries nearer to the same class.
     let queries: Vec<f64> = drawn(50, 15).iter().map(|x| 300.0 + 10.0 * x).collect();
-    let head = PtMap::new().with_after_power(AfterPower::Nothing).with_steps(2, 0.1);
+    let (steps, rate, after_power) = (2, 0.1, AfterPower::Nothing);
+    let head = PtMap { steps, rate, after_power, ..PtMap::new() };
     let [of_queries, of_classes] = masses(head, &queries);
     assert_near(&of_queries, &[1.0; 10], 1e-3);
     assert_near(&of_classes, &[5.0; 2], 1e-5);
@@ -116,7 +117,7 @@ fn masses_hold_where_exponentials_would_vanish() {
 #[test]
 #[should_panic(expected = "a rate is from 0 to 1, found 2")]
 fn no_prototype_goes_past_its_aim() {
-    let _ = PtMap::new().with_steps(1, 2.0);
+    masses(PtMap { rate: 2.0, ..PtMap::new() }, &drawn(65, 14));
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn distances_are_those_of_inverted_covariances() {
         let rows: Vec<f64> = drawn(labels.len() * d, 1).iter().map(|x| 3.0 * x).collect();
         let queries = drawn(3 * d, 2);
         for regulariser in [1.0, 0.25] {
-            let head = SimpleCnaps::new().with_regulariser(regulariser);
+            let head = SimpleCnaps { regulariser };
             let found = logits::<Flex>(&head, support(&rows, labels, ways), &queries);
             let wanted = wanted(&rows, labels, ways, &queries, d, regulariser);
             assert_near(&found, &wanted, 2e-5);
@@ -94,5 +94,6 @@ fn embeddings_far_from_zero_lose_no_digits() {
 #[test]
 #[should_panic(expected = "regulariser of covariances must be positive, found 0")]
 fn covariances_are_regularised() {
-    let _ = SimpleCnaps::new().with_regulariser(0.0);
+    let support = support(&drawn(12, 3), &[0, 1, 1, 0], 2);
+    logits::<Flex>(&SimpleCnaps { regulariser: 0.0 }, support, &drawn(6, 4));
 }

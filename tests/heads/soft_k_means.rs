@@ -42,7 +42,7 @@ fn refined(rows: &[f64], queries: &[f64], steps: usize) -> Vec<f64> {
 fn class_means_take_queries_in_as_far_as_they_belong() {
     let (rows, queries) = (drawn(12, 1), drawn(15, 2));
     for steps in [0, 1, 3] {
-        let head = SoftKMeans::new().with_steps(steps);
+        let head = SoftKMeans { steps };
         let found =
             head.logits(support::<Flex>(&rows, &LABELS, 2), tensor(&queries, [1, 5, FEATURES]));
         assert_near(&values(found), &refined(&rows, &queries, steps), 1e-5);
@@ -59,7 +59,7 @@ fn gradients_flow_through_the_refinement() {
     let mut support = support::<Trained>(&rows, &LABELS, 2);
     support.embeddings = support.embeddings.require_grad();
     let asked = tensor::<Trained, 3>(&queries, [1, 5, FEATURES]).require_grad();
-    let logits = SoftKMeans::new().with_steps(2).logits(support.clone(), asked.clone());
+    let logits = SoftKMeans { steps: 2 }.logits(support.clone(), asked.clone());
     let gradients = (logits * tensor::<Trained, 3>(&weights, [1, 5, 2])).sum().backward();
     let difference = |value: &dyn Fn(&[f64]) -> f64, at: &[f64]| -> Vec<f64> {
         let moved = |i: usize, by: f64| {

@@ -107,7 +107,7 @@ fn gradient_descent_takes_the_steps_of_adam() {
                 let slopes = gradient(&|w| loss(&task, w, score, settings), &wanted);
                 adam.step(&mut wanted, &slopes);
             }
-            let head = head.clone().with_steps(steps).with_rate(rate);
+            let head = Tim { steps, rate, ..head.clone() };
             let found = head.class_weights(of_paper.support::<Flex>(), of_paper.queries());
             assert_near(found, &wanted, 0.05 * rate);
         }
@@ -123,10 +123,14 @@ fn alternations_are_those_of_the_paper() {
         let mut wanted = task.prototypes();
         for steps in 1..=20 {
             wanted = alternated(&task, &wanted, settings);
-            let head = Tim::new(TimSolver::Adm)
-                .with_temperature(temperature)
-                .with_weights(c, m, h)
-                .with_steps(steps);
+            let head = Tim {
+                temperature,
+                cross_entropy: c,
+                marginal_entropy: m,
+                conditional_entropy: h,
+                steps,
+                ..Tim::new(TimSolver::Adm)
+            };
             assert_near(head.class_weights(raw.support::<Flex>(), raw.queries()), &wanted, 1e-4);
         }
     }
@@ -140,7 +144,7 @@ fn alternations_never_raise_the_objective_of_clustered_queries() {
         let mut before = f64::INFINITY;
         let mut loss_before = f64::INFINITY;
         for steps in (1..10).chain((10..160).step_by(15)) {
-            let w = class_weights(&raw, &Tim::new(TimSolver::Adm).with_steps(steps));
+            let w = class_weights(&raw, &Tim { steps, ..Tim::new(TimSolver::Adm) });
             let after = relaxed(&task, &w, &assigned(&task, &w, PAPER), PAPER);
             assert!(after <= before + 1e-6, "{after} after {before}, step {steps} of {seed}");
             let loss_after = loss(&task, &w, half_square, PAPER);
@@ -160,7 +164,7 @@ fn relaxed_at_start(task: &Task) -> f64 {
 fn alternations_end_where_the_objective_is_flat_in_the_weights() {
     let raw = Task::new(2, 12, 0.4, 1);
     let task = raw.normalized();
-    let w = class_weights(&raw, &Tim::new(TimSolver::Adm).with_steps(2000));
+    let w = class_weights(&raw, &Tim { steps: 2000, ..Tim::new(TimSolver::Adm) });
     let q = assigned(&task, &w, PAPER);
     let slopes = gradient(&|w| relaxed(&task, w, &q, PAPER), &w);
     let largest = |slopes: &[f64]| slopes.iter().map(|slope| slope.abs()).fold(0.0, f64::max);
@@ -174,7 +178,7 @@ fn logits_are_half_squared_distances_and_the_paper_has_a_thousand_steps_or_a_hun
     let task = raw.normalized();
     for (solver, steps) in [(TimSolver::Gd, 1000), (TimSolver::Adm, 150)] {
         let head = Tim::new(solver);
-        let w = class_weights(&raw, &head.clone().with_steps(steps));
+        let w = class_weights(&raw, &Tim { steps, ..head.clone() });
         let of = |x: &[f64]| {
             w.chunks(task.features).map(|w| 15.0 * half_square(x, w)).collect::<Vec<_>>()
         };
@@ -195,11 +199,13 @@ fn no_queries_have_no_logits() {
 #[test]
 #[should_panic(expected = "TIM-ADM solves for squared distances")]
 fn alternation_has_no_closed_form_for_cosines() {
-    let _ = Tim::new(TimSolver::Adm).with_similarity(Similarity::Cosine);
+    let tim = Tim { similarity: Similarity::Cosine, ..Tim::new(TimSolver::Adm) };
+    class_weights(&Task::new(2, 9, 0.8, 1), &tim);
 }
 
 #[test]
 #[should_panic(expected = "the weights of entropies must not be negative")]
 fn a_negative_weight_of_an_entropy_is_refused() {
-    let _ = Tim::new(TimSolver::Gd).with_weights(1.0, -1.0, 0.1);
+    let tim = Tim { marginal_entropy: -1.0, ..Tim::new(TimSolver::Gd) };
+    class_weights(&Task::new(2, 9, 0.8, 1), &tim);
 }

@@ -52,7 +52,7 @@ fn a_linear_layer_on_normalized_embeddings_takes_its_losses_in_turn() {
         let wanted =
             moved(&task.normalized(), start.clone(), linear, [steps, rate], EntropyUpdate::InTurn);
         let published = TransductiveFineTuning::published();
-        let head = published.clone().with_steps(steps as usize).with_rate(rate);
+        let head = TransductiveFineTuning { steps: steps as usize, rate, ..published.clone() };
         assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 0.01 * rate);
         let same = published.logits(task.support::<Flex>(), task.queries());
         let far = (same - head.logits(task.support(), task.queries())).abs().max().into_scalar();
@@ -76,12 +76,13 @@ fn a_layer_of_cosines_starts_with_directions() {
     let start = normalized(&task.prototypes(), task.features);
     let logit: Logit = |x, w, _| 4.0 * cosine(x, w);
     let wanted = moved(&task, start, logit, [20.0, 0.02], EntropyUpdate::Joint);
-    let head = TransductiveFineTuning::new()
-        .with_similarity(Similarity::Cosine)
-        .with_update(EntropyUpdate::Joint)
-        .with_steps(20)
-        .with_rate(0.02)
-        .with_temperature(4.0);
+    let head = TransductiveFineTuning {
+        similarity: Similarity::Cosine,
+        update: EntropyUpdate::Joint,
+        steps: 20,
+        rate: 0.02,
+        temperature: 4.0,
+    };
     assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 1e-3);
 }
 
@@ -94,7 +95,7 @@ fn easyfsl_moves_class_means_by_distances_that_are_not_squared() {
         let head = TransductiveFineTuning::easyfsl();
         assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 2e-6);
         let wanted = moved(&task, task.prototypes(), logit, [20.0, 0.02], EntropyUpdate::Joint);
-        let head = head.with_steps(20).with_rate(0.02);
+        let head = TransductiveFineTuning { steps: 20, rate: 0.02, ..head };
         assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 1e-3);
     }
 }
@@ -109,5 +110,7 @@ fn no_queries_have_no_logits() {
 #[test]
 #[should_panic(expected = "the learning rate must be positive")]
 fn a_rate_of_zero_is_refused() {
-    let _ = TransductiveFineTuning::new().with_rate(0.0);
+    let task = Task::new(2, 7, 0.8, 1);
+    let head = TransductiveFineTuning { rate: 0.0, ..TransductiveFineTuning::new() };
+    head.logits(task.support::<Flex>(), task.queries());
 }

@@ -103,7 +103,7 @@ any_head! {
     Matching(MatchingNet<B>) = "matching",
         |[c, h, w], device| MatchingNetConfig::new(c * h * w).init(device);
     Relation(RelationNet<B>) = "relation", |maps, device| RelationNetConfig::new(maps).init(device);
-    MetaBaseline(MetaBaseline<B>) = "meta-baseline", |_, device| MetaBaselineConfig::new().init(device);
+    MetaBaseline(MetaBaseline<B>) = "meta-baseline", |_, device| MetaBaseline::new(10.0, device);
     SimpleCnaps(SimpleCnaps) = "simple-cnaps", |_, _| SimpleCnaps::new();
     Feat(Feat<B>) = "feat", |[c, h, w], device| FeatConfig::new(c * h * w).init(device);
     Dn4(Dn4) = "dn4", |maps, _| Dn4::new(maps);

@@ -22,38 +22,22 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// - Weight decay pulls on the biases as well, as in the authors' code.
 /// - Embeddings are taken as they are. The fit sends no gradient back to those of the support.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{Baseline, EmbeddedSupport, Head};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
-/// let labels = Tensor::from_ints([[0, 1]], &device);
-/// let fitted = Baseline::new().fit(EmbeddedSupport::new(embeddings.clone(), labels, 2));
-/// let classes = fitted.logits(embeddings).argmax(2);
-/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
-/// ```
+/// # Panics
+/// A fit does without steps, with a rate that is not positive, and with another setting of [`Sgd`]
+/// that is not a number from 0 on.
 ///
 /// # Source
 /// Chen, Liu, Kira, Wang and Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
 #[derive(Module, Clone, Debug, Default)]
 pub struct Baseline {
-    sgd: Sgd,
+    /// How the layer is trained.
+    pub sgd: Sgd,
 }
 
 impl Baseline {
     /// The paper's, with the settings of its code.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// With other settings of the training.
-    ///
-    /// # Panics
-    /// Without steps, with a rate that is not positive, and with another setting that is not a
-    /// number from 0 on.
-    pub fn with_sgd(self, sgd: Sgd) -> Self {
-        Self { sgd: sgd.checked() }
     }
 
     /// Weights `[t, ways, d]` and biases `[t, ways]` after the training.

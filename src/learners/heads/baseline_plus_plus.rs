@@ -27,25 +27,17 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// - Weight decay pulls on directions and gains, as in the authors' code.
 /// - The fit sends no gradient back to the embeddings of the support.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{BaselinePlusPlus, EmbeddedSupport, Head};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
-/// let labels = Tensor::from_ints([[0, 1]], &device);
-/// let head = BaselinePlusPlus::new().with_scale(10.0);
-/// let fitted = head.fit(EmbeddedSupport::new(embeddings.clone(), labels, 2));
-/// let classes = fitted.logits(embeddings).argmax(2);
-/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
-/// ```
+/// # Panics
+/// A fit does as that of [`Baseline`](super::Baseline), and with a scale that is not positive.
 ///
 /// # Source
 /// Chen, Liu, Kira, Wang and Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
 #[derive(Module, Clone, Debug)]
 pub struct BaselinePlusPlus {
-    sgd: Sgd,
-    scale: f64,
+    /// How directions and gains are trained.
+    pub sgd: Sgd,
+    /// What cosines are multiplied by.
+    pub scale: f64,
 }
 
 impl Default for BaselinePlusPlus {
@@ -60,26 +52,10 @@ impl BaselinePlusPlus {
         Self::default()
     }
 
-    /// With other settings of the training.
-    ///
-    /// # Panics
-    /// Without steps, with a rate that is not positive, and with another setting that is not a
-    /// number from 0 on.
-    pub fn with_sgd(self, sgd: Sgd) -> Self {
-        Self { sgd: sgd.checked(), ..self }
-    }
-
-    /// With another factor before the cosines.
-    ///
-    /// # Panics
-    /// If it is not positive.
-    pub fn with_scale(self, scale: f64) -> Self {
-        Self { scale: positive("the scale", scale), ..self }
-    }
-
     /// `scale * g_k * v_k / |v_k|` after the training, `[t, ways, d]`: the logits are its products
     /// with normalised embeddings.
     pub fn class_weights<B: Backend>(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
+        positive("the scale", self.scale);
         let x = unit_length(support.embeddings.clone().detach(), 2);
         let one_hot = support.one_hot();
         let products = product(x.clone(), x.clone().swap_dims(1, 2));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::gram::{self, GramHead, TaskGram};
 use super::rectification::{
-    LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine, cosine_scale,
+    LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine,
 };
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -18,57 +18,31 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// # Conventions
 /// Embeddings have length 1, the shifted queries are scored and `s` is 10. All queries of a class
 /// count, whereas the paper takes only the most confident ones of each class. easyfsl 1.5 leaves
-/// lengths as they are, scores queries before the shift, and has `s = 1`:
-/// [`with_lengths`](Self::with_lengths), [`with_scored`](Self::with_scored) and
-/// [`with_scale`](Self::with_scale).
+/// lengths as they are, scores queries before the shift, and has `s = 1`.
 ///
 /// No gradient flows through this head.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{BdCspn, EmbeddedSupport, Head};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
-/// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
-/// let queries = Tensor::from_data([[[3.0, 1.0], [1.0, 2.0]]], &device);
-/// let classes = BdCspn::new().logits(support, queries).argmax(2);
-/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
-/// ```
+/// # Panics
+/// When queries are judged, unless the scale is above 0 and up to 40.
 ///
 /// # Source
 /// Liu, Song and Qin, "Prototype Rectification for Few-Shot Learning", ECCV 2020.
 #[derive(Module, Clone, Debug)]
 pub struct BdCspn {
-    scale: f64,
+    /// `s`, the factor of the cosines, both in weights and in logits.
+    pub scale: f64,
+    /// Whether embeddings are brought to length 1.
     #[module(skip)]
-    lengths: LengthNormalisation,
+    pub lengths: LengthNormalisation,
+    /// Which queries are compared with rectified prototypes.
     #[module(skip)]
-    scored: ScoredQueries,
+    pub scored: ScoredQueries,
 }
 
 impl BdCspn {
     /// The paper's head.
     pub fn new() -> Self {
         Self { scale: 10.0, lengths: LengthNormalisation::Unit, scored: ScoredQueries::Shifted }
-    }
-
-    /// With another factor of the cosines, both in weights and in logits.
-    ///
-    /// # Panics
-    /// Unless it is above 0 and up to 40.
-    pub fn with_scale(self, scale: f64) -> Self {
-        Self { scale: cosine_scale(scale), ..self }
-    }
-
-    /// With embeddings of length 1 or as they are.
-    pub fn with_lengths(self, lengths: LengthNormalisation) -> Self {
-        Self { lengths, ..self }
-    }
-
-    /// With other queries to score.
-    pub fn with_scored(self, scored: ScoredQueries) -> Self {
-        Self { scored, ..self }
     }
 }
 
@@ -102,10 +76,6 @@ impl<B: Backend> Head<B> for BdCspn {
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         gram::fitted(self.clone(), support)
-    }
-
-    fn transductive(&self) -> bool {
-        true
     }
 
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {

@@ -1,8 +1,7 @@
 //! Settings of heads, or a panic.
 
-pub(in crate::learners) fn positive(name: &str, value: f64) -> f64 {
+pub(in crate::learners) fn positive(name: &str, value: f64) {
     assert!(value > 0.0 && value.is_finite(), "{name} must be positive, found {value}");
-    value
 }
 
 pub(in crate::learners) fn not_negative<const N: usize>(name: &str, values: [f64; N]) {
@@ -10,14 +9,8 @@ pub(in crate::learners) fn not_negative<const N: usize>(name: &str, values: [f64
     assert!(sound, "{name} must not be negative, found {values:?}");
 }
 
-pub(super) fn not_zero(name: &str, value: f64) -> f64 {
-    assert!(value != 0.0 && value.is_finite(), "{name} must not be zero, found {value}");
-    value
-}
-
-pub(super) fn some_steps(steps: usize) -> usize {
+pub(super) fn some_steps(steps: usize) {
     assert!(steps > 0, "a head is fitted in one step or more, found 0");
-    steps
 }
 
 /// That embeddings of `found` features are maps of this shape.

@@ -34,16 +34,8 @@ const LEAST_WEIGHT: f64 = 1e-3;
 /// authors' faster solver. Where an input of the programme is not finite, or the solver gives up, logits
 /// are NaN.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
-/// # use fewshot::learners::heads::{DeepEmd, EmbeddedSupport, Head};
-/// # let device = Default::default();
-/// let maps = Tensor::<Flex, 3>::random([1, 2, 8 * 3 * 3], Distribution::Default, &device);
-/// let support = EmbeddedSupport::new(maps.clone(), Tensor::from_data([[0, 1]], &device), 2);
-/// let logits = DeepEmd::new([8, 3, 3]).fit(support).logits(maps);
-/// assert_eq!(logits.dims(), [1, 2, 2]);
-/// ```
+/// # Panics
+/// A fit does unless the temperature is above 0 and finite, and embeddings are such maps.
 ///
 /// # Source
 /// Zhang, Cai, Lin and Shen, "DeepEMD: Few-Shot Image Classification with Differentiable Earth Mover's
@@ -52,7 +44,8 @@ const LEAST_WEIGHT: f64 = 1e-3;
 pub struct DeepEmd {
     #[module(skip)]
     map: [usize; 3],
-    temperature: f64,
+    /// What distances are multiplied by.
+    pub temperature: f64,
 }
 
 impl DeepEmd {
@@ -64,14 +57,6 @@ impl DeepEmd {
         let fits = !map.contains(&0) && map[0] > 1;
         assert!(fits, "DeepEMD needs maps with pixels and several channels, found {map:?}");
         Self { map, temperature: 12.5 }
-    }
-
-    /// With another temperature.
-    ///
-    /// # Panics
-    /// Unless it is above 0 and finite.
-    pub fn with_temperature(self, temperature: f64) -> Self {
-        Self { temperature: positive("the temperature", temperature), ..self }
     }
 
     fn places(&self) -> usize {
@@ -113,6 +98,7 @@ impl<B: Backend> Head<B> for DeepEmd {
     const NAME: &'static str = "deep-emd";
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        positive("the temperature", self.temperature);
         let (head, ways) = (self.clone(), support.ways);
         let classes = self.maps(support.prototypes());
         FittedHead::new(ways, move |queries| {

@@ -4,6 +4,8 @@ use burn::tensor::{Tensor, TensorPrimitive};
 use fewshot_kernels::optim_step;
 use fewshot_kernels::optim_step::{StepRule, StepState, StepTensors, WeightDecay};
 
+use super::checked::positive;
+
 /// Steps down a gradient that somebody else computes.
 pub(super) struct Descent<B: Backend> {
     rule: StepRule,
@@ -17,7 +19,11 @@ impl<B: Backend> Descent<B> {
     }
 
     /// Adam (Kingma and Ba, ICLR 2015) with its authors' settings, as PyTorch's default.
+    ///
+    /// # Panics
+    /// If the rate is not positive.
     pub(super) fn adam(rate: f64) -> Self {
+        positive("the learning rate", rate);
         let rule = StepRule::Adam {
             beta_1: 0.9,
             beta_2: 0.999,

@@ -25,16 +25,8 @@ use super::{EmbeddedSupport, FittedHead, Head};
 ///
 /// Takes memory for the cosines of all places of all queries with all places of all support images.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
-/// # use fewshot::learners::heads::{Dn4, EmbeddedSupport, Head};
-/// # let device = Default::default();
-/// let maps = Tensor::<Flex, 3>::random([1, 2, 8 * 5 * 5], Distribution::Default, &device);
-/// let support = EmbeddedSupport::new(maps.clone(), Tensor::from_data([[0, 1]], &device), 2);
-/// let logits = Dn4::new([8, 5, 5]).fit(support).logits(maps);
-/// assert_eq!(logits.dims(), [1, 2, 2]);
-/// ```
+/// # Panics
+/// A fit does without neighbours, and when embeddings are not such maps.
 ///
 /// # Source
 /// Li, Wang, Xu, Huo, Gao and Luo, "Revisiting Local Descriptor Based Image-to-Class Measure for
@@ -43,7 +35,8 @@ use super::{EmbeddedSupport, FittedHead, Head};
 pub struct Dn4 {
     #[module(skip)]
     map: [usize; 3],
-    neighbours: usize,
+    /// Neighbours of each place.
+    pub neighbours: usize,
 }
 
 impl Dn4 {
@@ -54,15 +47,6 @@ impl Dn4 {
     pub fn new(map: [usize; 3]) -> Self {
         assert!(!map.contains(&0), "DN4 needs maps with pixels, found {map:?}");
         Self { map, neighbours: 3 }
-    }
-
-    /// With so many neighbours of each place.
-    ///
-    /// # Panics
-    /// When there are none.
-    pub fn with_neighbours(self, neighbours: usize) -> Self {
-        assert!(neighbours > 0, "DN4 needs a neighbour at least");
-        Self { neighbours, ..self }
     }
 
     fn places(&self) -> usize {
@@ -81,6 +65,7 @@ impl<B: Backend> Head<B> for Dn4 {
     const NAME: &'static str = "dn4";
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        assert!(self.neighbours > 0, "DN4 needs a neighbour at least");
         let slots = Slots::of(&support);
         let descriptors = slots.sorted(self.descriptors(support.embeddings));
         let [tasks, _, pool] = descriptors.dims();

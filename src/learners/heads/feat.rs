@@ -7,9 +7,10 @@ use burn::tensor::{Bool, Distribution, Int, Tensor};
 use fewshot_kernels::{linear, product, prototypes};
 use serde_json::{Value, json};
 
+use super::head::score_and_loss;
 use super::{
-    EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, PrototypeScore, accuracies, not_negative,
-    one_hot, positive,
+    EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, PrototypeScore, not_negative, one_hot,
+    positive,
 };
 
 /// Score of what does not attend to each other.
@@ -74,17 +75,6 @@ impl FeatConfig {
 /// embeddings of a class, support and queries, attend to each other, and each embedding is classified
 /// by its score with the means of what comes out. In training, the authors also drop out a tenth of
 /// the attention's weights and half of its results; that is left out here.
-///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
-/// # use fewshot::learners::heads::{EmbeddedSupport, FeatConfig, Head};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::random([1, 2, 8], Distribution::Default, &device);
-/// let support = EmbeddedSupport::new(embeddings.clone(), Tensor::from_data([[0, 1]], &device), 2);
-/// let logits = FeatConfig::new(8).init(&device).fit(support).logits(embeddings);
-/// assert_eq!(logits.dims(), [1, 2, 2]);
-/// ```
 ///
 /// # Source
 /// Ye, Hu, Zhan and Sha, "Few-Shot Learning via Embedding Adaptation with Set-to-Set Functions",
@@ -166,10 +156,7 @@ impl<B: Backend> Head<B> for Feat<B> {
     }
 
     fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
-        let ((support, queries), labels) = (episode.parts(), episode.query_labels());
-        let logits = self.train_logits(support, queries);
-        let right = accuracies(logits.clone(), labels.clone()).mean();
-        let loss = self.loss(logits, labels);
+        let (right, loss) = score_and_loss(self, episode.clone());
         let FeatConfig { score, contrastive_weight: weight, .. } = self.config;
         if weight == 0.0 {
             return (right, loss);

@@ -4,7 +4,6 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde_json::{Value, json};
 
-use super::checked::{positive, some_steps};
 use super::similarity::{Scored, Similarity};
 use super::slopes::cross_entropy_slopes;
 use super::unit_length::unit_length;
@@ -23,26 +22,19 @@ use super::{EmbeddedSupport, FittedHead, Head};
 ///
 /// The fit sends no gradient back to the embeddings of the support.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, Finetune, Head};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
-/// let labels = Tensor::from_ints([[0, 1]], &device);
-/// let head = Finetune::new().with_steps(50).with_temperature(10.0);
-/// let fitted = head.fit(EmbeddedSupport::new(embeddings.clone(), labels, 2));
-/// let classes = fitted.logits(embeddings).argmax(2);
-/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
-/// ```
+/// # Panics
+/// A fit does without steps, and when the rate or the temperature is not positive.
 ///
 /// # Source
 /// Chen, Liu, Kira, Wang and Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
 #[derive(Module, Clone, Debug)]
 pub struct Finetune {
-    steps: usize,
-    rate: f64,
-    temperature: f64,
+    /// Steps of Adam.
+    pub steps: usize,
+    /// Learning rate.
+    pub rate: f64,
+    /// What cosines are multiplied by.
+    pub temperature: f64,
 }
 
 impl Default for Finetune {
@@ -55,30 +47,6 @@ impl Finetune {
     /// 200 steps of Adam at a rate of 0.0001, with a temperature of 1.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// In another number of steps.
-    ///
-    /// # Panics
-    /// If it is zero.
-    pub fn with_steps(self, steps: usize) -> Self {
-        Self { steps: some_steps(steps), ..self }
-    }
-
-    /// With another learning rate.
-    ///
-    /// # Panics
-    /// If it is not positive.
-    pub fn with_rate(self, rate: f64) -> Self {
-        Self { rate: positive("the learning rate", rate), ..self }
-    }
-
-    /// With another factor before the cosines.
-    ///
-    /// # Panics
-    /// If it is not positive.
-    pub fn with_temperature(self, temperature: f64) -> Self {
-        Self { temperature: positive("the temperature", temperature), ..self }
     }
 
     /// The prototypes after fine-tuning, `[t, ways, d]`.

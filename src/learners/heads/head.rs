@@ -86,16 +86,11 @@ impl<B: Backend> EmbeddedEpisode<B> {
         Self { embeddings, labels, ways }
     }
 
-    /// The support, and the embeddings of the queries `[t, q, d]`.
-    pub fn parts(&self) -> (EmbeddedSupport<B>, Tensor<B, 3>) {
-        let [labels, _] = self.labels.clone();
-        let [support, queries] = split_at(self.embeddings.clone(), labels.dims()[1]);
-        (EmbeddedSupport::new(support, labels, self.ways), queries)
-    }
-
-    /// Classes of the queries, `[t, q]`.
-    pub fn query_labels(&self) -> Tensor<B, 2, Int> {
-        self.labels[1].clone()
+    /// The support, the embeddings of the queries `[t, q, d]`, and their classes `[t, q]`.
+    pub fn parts(self) -> (EmbeddedSupport<B>, Tensor<B, 3>, Tensor<B, 2, Int>) {
+        let [labels, wanted] = self.labels;
+        let [support, queries] = split_at(self.embeddings, labels.dims()[1]);
+        (EmbeddedSupport::new(support, labels, self.ways), queries, wanted)
     }
 }
 
@@ -141,9 +136,7 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     /// `[1]` each. The loss is the [`loss`](Self::loss) of [`train_logits`](Self::train_logits),
     /// except for a head that fuses the two or whose paper adds terms that do not follow from logits.
     fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
-        let ((support, queries), labels) = (episode.parts(), episode.query_labels());
-        let logits = self.train_logits(support, queries);
-        (accuracies(logits.clone(), labels.clone()).mean(), self.loss(logits, labels))
+        score_and_loss(self, episode)
     }
 
     /// How embeddings are compared with class means, for a head that does no more than take the nearest
@@ -160,7 +153,7 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
 
     /// Whether logits of a query depend on the other queries of its task.
     fn transductive(&self) -> bool {
-        false
+        self.gram_head().is_some()
     }
 
     /// Name of the method, for reports.
@@ -175,6 +168,16 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     fn architecture(&self, encoder: &str) -> String {
         format!("{} {} on {encoder}", self.name(), self.settings())
     }
+}
+
+/// [`Head::train_loss`], where the loss follows from the logits.
+pub(super) fn score_and_loss<B: Backend>(
+    head: &impl Head<B>,
+    episode: EmbeddedEpisode<B>,
+) -> (Tensor<B, 1>, Tensor<B, 1>) {
+    let (support, queries, labels) = episode.parts();
+    let logits = head.train_logits(support, queries);
+    (accuracies(logits.clone(), labels.clone()).mean(), head.loss(logits, labels))
 }
 
 /// What a [`Head`] has learned from its support.

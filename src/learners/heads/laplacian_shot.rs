@@ -6,9 +6,7 @@ use serde_json::{Value, json};
 
 use super::checked::not_negative;
 use super::gram::{self, GramHead, TaskGram};
-use super::rectification::{
-    LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine_scale,
-};
+use super::rectification::{LengthNormalisation, RectificationWeights, Rectified, ScoredQueries};
 use super::unit_length::{centred, fixed_mean};
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -28,44 +26,41 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// are means with the weights `softmax_k(10 cos(x_i, p_k))`, as in the authors' code.
 ///
 /// The authors' code and easyfsl 1.5 count a query as one of its own 3 neighbours and then leave it out,
-/// which makes 2 [neighbours](Self::with_neighbours). easyfsl also leaves [lengths](Self::with_lengths) as
-/// they are, rectifies with the weights [within a class](RectificationWeights::WithinClass) at a scale of 1,
+/// which makes 2 neighbours. easyfsl also leaves lengths as they are, rectifies with the weights [within a class](RectificationWeights::WithinClass) at a scale of 1,
 /// measures [unshifted](ScoredQueries::Unshifted) queries, has `lambda` 0.7, and returns `y`.
 ///
 /// No gradient flows through this head.
 ///
 /// # Panics
-/// When the base mean has not as many features as the embeddings.
-///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, Head, LaplacianShot};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
-/// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
-/// let queries = Tensor::from_data([[[3.0, 1.0], [1.0, 2.0]]], &device);
-/// let classes = LaplacianShot::new().logits(support, queries).argmax(2);
-/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
-/// ```
+/// When queries are judged: if the base mean has not as many features as the embeddings, `lambda` or the
+/// tolerance is negative or not finite, or the scale is not above 0 and up to 40.
 ///
 /// # Source
 /// Ziko, Dolz, Granger and Ben Ayed, "Laplacian Regularized Few-Shot Learning", ICML 2020.
 #[derive(Module, Debug, Serialize)]
 pub struct LaplacianShot<B: Backend> {
+    /// What is taken off embeddings first, `[d]`.
     #[serde(skip)]
-    base_mean: Option<Param<Tensor<B, 1>>>,
-    lambda: f64,
-    neighbours: usize,
-    steps: usize,
-    tolerance: f64,
-    scale: f64,
+    pub base_mean: Option<Param<Tensor<B, 1>>>,
+    /// Weight of neighbours.
+    pub lambda: f64,
+    /// Neighbours of each query; all other queries, if they are fewer.
+    pub neighbours: usize,
+    /// Most steps of a task.
+    pub steps: usize,
+    /// Change of a task's bound, as a share of it, that ends its steps.
+    pub tolerance: f64,
+    /// What cosines are multiplied by in the weights of prototypes.
+    pub scale: f64,
+    /// How much embeddings count in prototypes.
     #[module(skip)]
-    weights: RectificationWeights,
+    pub weights: RectificationWeights,
+    /// Whether embeddings are brought to length 1.
     #[module(skip)]
-    lengths: LengthNormalisation,
+    pub lengths: LengthNormalisation,
+    /// Which queries distances are measured from.
     #[module(skip)]
-    scored: ScoredQueries,
+    pub scored: ScoredQueries,
 }
 
 impl<B: Backend> LaplacianShot<B> {
@@ -87,48 +82,6 @@ impl<B: Backend> LaplacianShot<B> {
     /// With embeddings from which the mean `[d]` of the base classes is taken off first.
     pub fn with_base_mean(self, mean: Tensor<B, 1>) -> Self {
         Self { base_mean: Some(fixed_mean(mean)), ..self }
-    }
-
-    /// With another weight of neighbours.
-    ///
-    /// # Panics
-    /// Unless it is finite and not below 0.
-    pub fn with_lambda(self, lambda: f64) -> Self {
-        not_negative("lambda", [lambda]);
-        Self { lambda, ..self }
-    }
-
-    /// With so many neighbours of each query, or all others if they are fewer.
-    pub fn with_neighbours(self, neighbours: usize) -> Self {
-        Self { neighbours, ..self }
-    }
-
-    /// With at most `steps` steps; a task stops earlier once its bound changes by no more than
-    /// `tolerance` of itself.
-    ///
-    /// # Panics
-    /// Unless the tolerance is finite and not below 0.
-    pub fn with_steps(self, steps: usize, tolerance: f64) -> Self {
-        not_negative("a tolerance", [tolerance]);
-        Self { steps, tolerance, ..self }
-    }
-
-    /// With prototypes rectified by these weights, in which cosines are multiplied by `scale`.
-    ///
-    /// # Panics
-    /// Unless the scale is above 0 and up to 40.
-    pub fn with_rectification(self, weights: RectificationWeights, scale: f64) -> Self {
-        Self { weights, scale: cosine_scale(scale), ..self }
-    }
-
-    /// With embeddings of length 1 or as they are.
-    pub fn with_lengths(self, lengths: LengthNormalisation) -> Self {
-        Self { lengths, ..self }
-    }
-
-    /// With other queries to measure distances from.
-    pub fn with_scored(self, scored: ScoredQueries) -> Self {
-        Self { scored, ..self }
     }
 
     /// Those that each query is drawn to, by the products of all.
@@ -211,6 +164,8 @@ impl<B: Backend> GramHead<B> for LaplacianShot<B> {
     }
 
     fn gram_logits(&self, gram: TaskGram) -> Vec<f32> {
+        not_negative("lambda", [self.lambda]);
+        not_negative("a tolerance", [self.tolerance]);
         let rectified = Rectified::new(gram, self.weights, self.scale, self.scored);
         let Rectified { gram, squares, dots, of_queries } = rectified;
         let (ways, queries) = (gram.ways(), gram.queries());
@@ -228,10 +183,6 @@ impl<B: Backend> Head<B> for LaplacianShot<B> {
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         gram::fitted(self.clone(), support)
-    }
-
-    fn transductive(&self) -> bool {
-        true
     }
 
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {

@@ -42,17 +42,6 @@ use super::{
 /// log-densities, and the mean squared difference between codes before the steps and, as constants,
 /// after them.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
-/// # use fewshot::learners::heads::{EmbeddedSupport, Head, LeoConfig};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::random([1, 2, 8], Distribution::Default, &device);
-/// let support = EmbeddedSupport::new(embeddings.clone(), Tensor::from_data([[0, 1]], &device), 2);
-/// let logits = LeoConfig::new(8).init(&device).fit(support).logits(embeddings);
-/// assert_eq!(logits.dims(), [1, 2, 2]);
-/// ```
-///
 /// # Source
 /// Rusu, Rao, Sygnowski, Vinyals, Pascanu, Osindero and Hadsell, "Meta-Learning with Latent
 /// Embedding Optimization", ICLR 2019.
@@ -216,7 +205,7 @@ impl<B: Backend> Head<B> for Leo<B> {
     }
 
     fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
-        let ((support, queries), labels) = (episode.parts(), episode.query_labels());
+        let (support, queries, labels) = episode.parts();
         let adapted = self.adapted_drawn(support);
         let penalty = adapted.penalty(&self.config);
         let logits = self.logits(queries, adapted.weights);

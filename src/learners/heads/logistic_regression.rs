@@ -26,6 +26,9 @@ const MOST_STEPS: usize = 60;
 /// `C` = 1 and unit length as in the authors' code (`RFS`). Two ways are multinomial, too; scikit-learn
 /// then has a single logit, and finds the same probabilities with `2 C` in place of `C`.
 ///
+/// # Panics
+/// A fit does when `C` is not a positive number.
+///
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
@@ -42,8 +45,10 @@ const MOST_STEPS: usize = 60;
 /// Embedding Is All You Need?", ECCV 2020.
 #[derive(Module, Clone, Debug)]
 pub struct LogisticRegression {
-    c: f64,
-    unit_length: bool,
+    /// `C`, the price of errors relative to that of large weights.
+    pub c: f64,
+    /// Whether embeddings are brought to unit length.
+    pub unit_length: bool,
 }
 
 impl Default for LogisticRegression {
@@ -58,21 +63,9 @@ impl LogisticRegression {
         Self { c: 1.0, unit_length: true }
     }
 
-    /// With another `C`, the price of errors relative to that of large weights.
-    ///
-    /// # Panics
-    /// When it is not a positive number.
-    pub fn with_c(self, c: f64) -> Self {
-        Self { c: positive("the C of a logistic regression", c), ..self }
-    }
-
-    /// On embeddings as they are.
-    pub fn without_unit_length(self) -> Self {
-        Self { unit_length: false, ..self }
-    }
-
     /// Dual weights `[t, n, ways]` and intercepts `[t, 1, ways]`.
     fn solved<B: Backend>(&self, support: &EmbeddedSupport<B>) -> [Tensor<B, 3>; 2] {
+        positive("the C of a logistic regression", self.c);
         let (x, ways) = (support.embeddings.clone(), support.ways);
         let [tasks, examples, _] = x.dims();
         let kernel = product(x.clone(), x.swap_dims(1, 2));

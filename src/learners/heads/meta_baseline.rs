@@ -1,4 +1,3 @@
-use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -6,26 +5,6 @@ use serde_json::{Value, json};
 
 use super::checked::positive;
 use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
-
-/// Configuration of a [`MetaBaseline`].
-#[derive(Config, Debug)]
-pub struct MetaBaselineConfig {
-    /// Scale that learning starts from, 10 in the paper.
-    #[config(default = 10.0)]
-    pub scale: f64,
-}
-
-impl MetaBaselineConfig {
-    /// The head with its initial scale.
-    ///
-    /// # Panics
-    /// When the scale is not a positive number.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> MetaBaseline<B> {
-        let Self { scale } = *self;
-        positive("the scale of Meta-Baseline", scale);
-        MetaBaseline { scale: Param::from_tensor(Tensor::full([1], scale, device)), initial: scale }
-    }
-}
 
 /// The cosine with the mean of each class, times a learned scale.
 ///
@@ -40,11 +19,11 @@ impl MetaBaselineConfig {
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, Head, MetaBaselineConfig};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, MetaBaseline};
 /// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[2.0, 0.0], [0.0, 5.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
-/// let head = MetaBaselineConfig::new().init(&device);
+/// let head = MetaBaseline::new(10.0, &device);
 /// let logits = head.fit(support).logits(Tensor::from_data([[[3.0, 4.0]]], &device));
 /// logits.into_data().assert_approx_eq::<f32>(&[[[6.0, 8.0]]].into(), Default::default());
 /// ```
@@ -57,6 +36,17 @@ pub struct MetaBaseline<B: Backend> {
     /// What cosines are multiplied by, `[1]`.
     pub scale: Param<Tensor<B, 1>>,
     initial: f64,
+}
+
+impl<B: Backend> MetaBaseline<B> {
+    /// With a scale to start from, 10 in the paper.
+    ///
+    /// # Panics
+    /// When the scale is not a positive number.
+    pub fn new(scale: f64, device: &B::Device) -> Self {
+        positive("the scale of Meta-Baseline", scale);
+        Self { scale: Param::from_tensor(Tensor::full([1], scale, device)), initial: scale }
+    }
 }
 
 impl<B: Backend> Head<B> for MetaBaseline<B> {

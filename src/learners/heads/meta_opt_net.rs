@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde_json::{Value, json};
 
-use super::checked::{not_zero, positive};
+use super::checked::positive;
 use super::class_blocks::{ClassBlocks, KernelDerivative, by_task, dot, moved, targets, times};
 use super::linear_solve::{on_device, read};
 use super::{EmbeddedSupport, FittedHead, Head};
@@ -30,6 +30,9 @@ const MOST_ITERATIONS: usize = 60;
 /// smooth labels by 0.1, which is left to the loss. Their ridge regression is an
 /// [`R2d2`](super::R2d2).
 ///
+/// # Panics
+/// A fit does when `C` or the ridge is not a positive number.
+///
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
@@ -49,9 +52,12 @@ const MOST_ITERATIONS: usize = 60;
 /// Kernel-based Vector Machines", JMLR 2001.
 #[derive(Module, Debug)]
 pub struct MetaOptNet<B: Backend> {
-    scale: Param<Tensor<B, 1>>,
-    c: f64,
-    ridge: f64,
+    /// What sums are multiplied by, `[1]`.
+    pub scale: Param<Tensor<B, 1>>,
+    /// `C`, the bound of the dual: the price of an error.
+    pub c: f64,
+    /// The ridge; the paper's formula is the limit of small ones.
+    pub ridge: f64,
 }
 
 impl<B: Backend> MetaOptNet<B> {
@@ -60,33 +66,10 @@ impl<B: Backend> MetaOptNet<B> {
         Self { scale: Param::from_tensor(Tensor::ones([1], device)), c: 0.1, ridge: 1.0 }
     }
 
-    /// With another bound of the dual, the price of an error.
-    ///
-    /// # Panics
-    /// When it is not a positive number.
-    pub fn with_c(self, c: f64) -> Self {
-        Self { c: positive("the C of a machine", c), ..self }
-    }
-
-    /// With another ridge; the paper's formula is the limit of small ones.
-    ///
-    /// # Panics
-    /// When it is not a positive number.
-    pub fn with_ridge(self, ridge: f64) -> Self {
-        Self { ridge: positive("the ridge of a machine", ridge), ..self }
-    }
-
-    /// With another scale to start from.
-    ///
-    /// # Panics
-    /// When it is zero or not finite.
-    pub fn with_scale(self, scale: f64) -> Self {
-        not_zero("the scale of MetaOptNet", scale);
-        Self { scale: self.scale.map(|old| old.full_like(scale).require_grad()), ..self }
-    }
-
     /// The duals' solutions `[t, n, ways]`.
     fn weights(&self, support: &EmbeddedSupport<B>) -> Tensor<B, 3> {
+        positive("the C of a machine", self.c);
+        positive("the ridge of a machine", self.ridge);
         let (x, ways) = (support.embeddings.clone(), support.ways);
         let [tasks, examples, _] = x.dims();
         let kernel = product(x.clone(), x.swap_dims(1, 2));

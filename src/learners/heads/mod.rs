@@ -9,14 +9,21 @@
 //! ```
 //! use burn::backend::Flex;
 //! use burn::tensor::{Int, Tensor};
-//! use fewshot::learners::heads::{EmbeddedSupport, Head, SimpleShot};
+//! use fewshot::learners::heads::{BdCspn, EmbeddedSupport, Head, SimpleShot};
 //!
 //! let device = Default::default();
 //! let support = Tensor::<Flex, 3>::from_data([[[0.0, 1.0], [1.0, 0.0]]], &device);
 //! let labels = Tensor::<Flex, 2, Int>::from_data([[0, 1]], &device);
-//! let head = SimpleShot::new().fit(EmbeddedSupport::new(support, labels, 2));
+//! let support = EmbeddedSupport::new(support, labels, 2);
+//! let head = SimpleShot::new().fit(support.clone());
 //! let logits = head.logits(Tensor::from_data([[[0.1, 3.0]]], &device));
 //! assert_eq!(logits.argmax(2).into_scalar(), 0);
+//!
+//! // Of settings, which are fields, some may be other than the paper's. A transductive head judges
+//! // all queries of a task together.
+//! let queries = Tensor::from_data([[[0.1, 3.0], [2.0, 1.0]]], &device);
+//! let head = BdCspn { scale: 5.0, ..BdCspn::new() };
+//! assert_eq!(head.logits(support, queries).dims(), [1, 2, 2]); // tasks, queries, ways
 //! ```
 
 mod any;
@@ -75,7 +82,7 @@ pub use leo::{Leo, LeoCodes, LeoConfig, LeoLoss};
 pub use logistic_regression::LogisticRegression;
 pub use lstm::LstmCell;
 pub use matching_net::{MatchingAttention, MatchingContext, MatchingNet, MatchingNetConfig};
-pub use meta_baseline::{MetaBaseline, MetaBaselineConfig};
+pub use meta_baseline::MetaBaseline;
 pub use meta_opt_net::MetaOptNet;
 pub use prototype_score::PrototypeScore;
 pub use prototypes::Prototypes;

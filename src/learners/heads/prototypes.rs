@@ -5,7 +5,8 @@ use fewshot_kernels::{EpisodeProtoLoss, episode_proto_loss};
 use serde_json::{Value, json};
 
 use super::checked::positive;
-use super::{EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, PrototypeScore, accuracies};
+use super::head::score_and_loss;
+use super::{EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, PrototypeScore};
 use crate::data::Comparison;
 
 /// A query belongs to the class whose mean embedding is nearest.
@@ -54,7 +55,8 @@ impl Prototypes {
     /// # Panics
     /// When the scale is not a positive number.
     pub fn with_scale(self, scale: f64) -> Self {
-        Self { scale: positive("the scale", scale), ..self }
+        positive("the scale", scale);
+        Self { scale, ..self }
     }
 }
 
@@ -79,9 +81,7 @@ impl<B: Backend> Head<B> for Prototypes {
     /// All in one pass, but for the Euclidean distance.
     fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
         if self.score == PrototypeScore::Euclidean {
-            let ((support, queries), labels) = (episode.parts(), episode.query_labels());
-            let logits = self.train_logits(support, queries);
-            return (accuracies(logits.clone(), labels.clone()).mean(), self.loss(logits, labels));
+            return score_and_loss(self, episode);
         }
         let EmbeddedEpisode { embeddings, labels, ways } = episode;
         let EpisodeProtoLoss { loss, accuracy } =

@@ -36,35 +36,31 @@ pub enum AfterPower {
 /// no mass changes by more than 1e-6, 1000 at most. Its QR decomposition changes no distance and is
 /// left out. Prototypes are kept as weights of embeddings, whose products are taken once.
 ///
-/// easyfsl 1.5 takes powers alone and 10 steps: [`with_after_power`](Self::with_after_power) and
-/// [`with_steps`](Self::with_steps). Where `q` is no multiple of the ways, it rounds a class's mass
-/// down.
+/// easyfsl 1.5 takes powers alone and 10 steps. Where `q` is no multiple of the ways, it rounds a
+/// class's mass down.
 ///
 /// No gradient flows through this head.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, Head, PtMap};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
-/// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
-/// let queries = Tensor::from_data([[[3.0, 1.0], [1.0, 2.0]]], &device);
-/// let classes = PtMap::new().logits(support, queries).argmax(2);
-/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
-/// ```
+/// # Panics
+/// When queries are judged, unless the power and `lambda` are finite and above 0, and the rate is from
+/// 0 to 1.
 ///
 /// # Source
 /// Hu, Gripon and Pateux, "Leveraging the Feature Distribution in Transfer-based Few-Shot Learning",
 /// ICANN 2021.
 #[derive(Module, Clone, Debug, Serialize)]
 pub struct PtMap {
-    power: f64,
-    lambda: f64,
-    rate: f64,
-    steps: usize,
+    /// The exponent `beta`.
+    pub power: f64,
+    /// Factor of squared distances.
+    pub lambda: f64,
+    /// Share of the way to its mean that a prototype goes in a step.
+    pub rate: f64,
+    /// Steps of the prototypes.
+    pub steps: usize,
+    /// What follows the power transform.
     #[module(skip)]
-    after_power: AfterPower,
+    pub after_power: AfterPower,
 }
 
 impl PtMap {
@@ -72,37 +68,6 @@ impl PtMap {
     pub fn new() -> Self {
         let after_power = AfterPower::Centred;
         Self { power: 0.5, lambda: 10.0, rate: 0.2, steps: 20, after_power }
-    }
-
-    /// With another exponent `beta`.
-    ///
-    /// # Panics
-    /// Unless it is finite and above 0.
-    pub fn with_power(self, power: f64) -> Self {
-        Self { power: positive("a power", power), ..self }
-    }
-
-    /// With another factor of squared distances.
-    ///
-    /// # Panics
-    /// Unless it is finite and above 0.
-    pub fn with_lambda(self, lambda: f64) -> Self {
-        Self { lambda: positive("lambda", lambda), ..self }
-    }
-
-    /// With another number of steps of the prototypes, and another share `rate` of the way that
-    /// each step goes.
-    ///
-    /// # Panics
-    /// Unless the rate is from 0 to 1.
-    pub fn with_steps(self, steps: usize, rate: f64) -> Self {
-        assert!((0.0..=1.0).contains(&rate), "a rate is from 0 to 1, found {rate}");
-        Self { steps, rate, ..self }
-    }
-
-    /// With something else after the power transform.
-    pub fn with_after_power(self, after_power: AfterPower) -> Self {
-        Self { after_power, ..self }
     }
 
     /// `-lambda |q_j - p_k|²` `[ways, q]`, up to what is the same for all classes, of prototypes that are
@@ -127,9 +92,9 @@ impl Default for PtMap {
 
 impl<B: Backend> GramHead<B> for PtMap {
     fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
-        let positive = relu(embeddings) + 1e-6;
-        let powers =
-            if self.power == 0.5 { positive.sqrt() } else { positive.powf_scalar(self.power) };
+        positive("a power", self.power);
+        let base = relu(embeddings) + 1e-6;
+        let powers = if self.power == 0.5 { base.sqrt() } else { base.powf_scalar(self.power) };
         match self.after_power {
             AfterPower::Nothing => powers,
             AfterPower::Centred => unit_length(powers, 1),
@@ -141,6 +106,9 @@ impl<B: Backend> GramHead<B> for PtMap {
     }
 
     fn gram_logits(&self, mut gram: TaskGram) -> Vec<f32> {
+        positive("lambda", self.lambda);
+        let rate = self.rate;
+        assert!((0.0..=1.0).contains(&rate), "a rate is from 0 to 1, found {rate}");
         let (support, queries) = (gram.labels().len(), gram.queries());
         if self.after_power == AfterPower::Centred {
             let mut means = [vec![0.0; gram.size()], vec![0.0; gram.size()]];
@@ -159,7 +127,7 @@ impl<B: Backend> GramHead<B> for PtMap {
                 let of_support = gram.labels().iter().map(|&label| f64::from(label == class));
                 let of_all = of_support.chain(plan.iter().copied());
                 for (weight, share) in weights.iter_mut().zip(of_all) {
-                    *weight += (share / mass - f64::from(*weight)) as f32 * self.rate as f32;
+                    *weight += (share / mass - f64::from(*weight)) as f32 * rate as f32;
                 }
             }
         }
@@ -174,10 +142,6 @@ impl<B: Backend> Head<B> for PtMap {
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         gram::fitted(self.clone(), support)
-    }
-
-    fn transductive(&self) -> bool {
-        true
     }
 
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {

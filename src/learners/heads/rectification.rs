@@ -50,15 +50,6 @@ pub enum RectificationWeights {
     OverClasses,
 }
 
-/// `scale`, if it can be one of cosines.
-///
-/// # Panics
-/// Unless it is above 0 and up to 40.
-pub(super) fn cosine_scale(scale: f64) -> f64 {
-    assert!(scale > 0.0 && scale <= MOST_SCALE, "a scale is above 0 and up to 40, found {scale}");
-    scale
-}
-
 /// A task whose queries are moved by `mean(S) - mean(Q)`, and its rectified prototypes: means of support and
 /// pseudo-labelled queries.
 pub(super) struct Rectified {
@@ -73,12 +64,16 @@ pub(super) struct Rectified {
 }
 
 impl Rectified {
+    /// # Panics
+    /// Unless `scale`, the factor of the cosines, is above 0 and up to 40.
     pub fn new(
         gram: TaskGram,
         weights: RectificationWeights,
         scale: f64,
         scored: ScoredQueries,
     ) -> Self {
+        let fits = scale > 0.0 && scale <= MOST_SCALE;
+        assert!(fits, "a scale is above 0 and up to 40, found {scale}");
         let (size, support) = (gram.size(), gram.labels().len());
         let mut shift = vec![1.0 / support as f32; size];
         shift[support..].fill(-1.0 / (size - support) as f32);

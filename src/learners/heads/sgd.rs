@@ -34,25 +34,18 @@ impl Default for Sgd {
 }
 
 impl Sgd {
-    /// Itself, if it can be followed.
-    ///
     /// # Panics
     /// Without steps, with a rate that is not positive, and with another setting that is not a
     /// number from 0 on.
-    pub(super) fn checked(self) -> Self {
-        some_steps(self.steps);
-        positive("the learning rate", self.rate);
-        let rest = [self.momentum, self.dampening, self.weight_decay];
-        not_negative("momentum, dampening and weight decay", rest);
-        self
-    }
-
     pub(super) fn descent<B: Backend>(&self) -> Descent<B> {
-        let Self { momentum: factor, dampening, .. } = *self;
+        let Self { steps, rate, momentum: factor, dampening, weight_decay } = *self;
+        some_steps(steps);
+        positive("the learning rate", rate);
+        not_negative("momentum, dampening and weight decay", [factor, dampening, weight_decay]);
         let rule = StepRule::Sgd {
             momentum: Some(Momentum { factor, dampening, nesterov: false }),
-            weight_decay: WeightDecay::L2(self.weight_decay),
+            weight_decay: WeightDecay::L2(weight_decay),
         };
-        Descent::new(rule, self.rate)
+        Descent::new(rule, rate)
     }
 }

@@ -3,6 +3,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde::Serialize;
 
+use super::checked::{positive, some_steps};
 use super::descent::Descent;
 use super::unit_length::{length, unit_length};
 
@@ -40,12 +41,16 @@ enum Frame<B: Backend> {
 
 impl<B: Backend> Scored<B> {
     /// Of `embeddings` `[t, n, d]`, by weights `[t, ways, d]` that `start` somewhere.
+    ///
+    /// # Panics
+    /// If the temperature is not positive.
     pub(super) fn new(
         similarity: Similarity,
         temperature: f64,
         embeddings: Tensor<B, 3>,
         start: &Tensor<B, 3>,
     ) -> Self {
+        positive("the temperature", temperature);
         let (embeddings, frame) = match similarity {
             Similarity::Dot => (embeddings, Frame::Dot),
             Similarity::Cosine => (unit_length(embeddings, 2), Frame::Cosine),
@@ -116,13 +121,14 @@ impl<B: Backend> Scored<B> {
         }
     }
 
-    /// Weights after so many steps of Adam down the loss with these slopes.
+    /// Weights after so many steps of Adam, at least one, down the loss with these slopes.
     pub(super) fn descended(
         &self,
         mut weights: Tensor<B, 3>,
         (steps, rate): (usize, f64),
         slopes: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
     ) -> Tensor<B, 3> {
+        some_steps(steps);
         let mut adam = Descent::adam(rate);
         for _ in 0..steps {
             let gradient = self.gradient(&weights, &slopes);

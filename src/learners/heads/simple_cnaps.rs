@@ -20,7 +20,11 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// # Conventions
 /// Covariances divide by one less than the number of embeddings. That of a single embedding is
 /// zero, as in the paper; the authors' code takes the variance over its features for all entries.
-/// That code has no factor of 1/2 before distances. The paper's encoder adapts to the task besides; this is its classifier.
+/// That code has no factor of 1/2 before distances. The paper's encoder adapts to the task besides;
+/// this is its classifier.
+///
+/// # Panics
+/// A fit does when the regulariser is not a positive number.
 ///
 /// # Example
 /// ```
@@ -38,21 +42,14 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// Bateni, Goyal, Masrani, Wood and Sigal, "Improved Few-Shot Visual Classification", CVPR 2020.
 #[derive(Module, Clone, Debug)]
 pub struct SimpleCnaps {
-    regulariser: f64,
+    /// `r`, the multiple of the identity in each covariance.
+    pub regulariser: f64,
 }
 
 impl SimpleCnaps {
     /// The paper's classifier.
     pub fn new() -> Self {
         Self { regulariser: 1.0 }
-    }
-
-    /// With another multiple `r` of the identity in each covariance.
-    ///
-    /// # Panics
-    /// When it is not a positive number.
-    pub fn with_regulariser(self, regulariser: f64) -> Self {
-        Self { regulariser: positive("the regulariser of covariances", regulariser) }
     }
 }
 
@@ -66,6 +63,7 @@ impl<B: Backend> Head<B> for SimpleCnaps {
     const NAME: &'static str = "simple-cnaps";
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        positive("the regulariser of covariances", self.regulariser);
         let ways = support.ways;
         let spread = Spread::new(support, self.regulariser);
         FittedHead::new(ways, move |queries| spread.distances(queries) * -0.5)

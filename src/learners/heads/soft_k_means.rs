@@ -16,34 +16,18 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// The queries themselves are the unlabelled embeddings, where the paper draws others. One step, as
 /// in the paper; with none it is a prototypical network. There is no cluster of distractors.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, Head, SoftKMeans};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
-/// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
-/// let queries = Tensor::from_data([[[3.0, 1.0], [1.0, 2.0]]], &device);
-/// let classes = SoftKMeans::new().logits(support, queries).argmax(2);
-/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
-/// ```
-///
 /// # Source
 /// Ren et al., "Meta-Learning for Semi-Supervised Few-Shot Classification", ICLR 2018.
 #[derive(Module, Clone, Debug)]
 pub struct SoftKMeans {
-    steps: usize,
+    /// Number of refinements.
+    pub steps: usize,
 }
 
 impl SoftKMeans {
     /// The paper's head, of one step.
     pub fn new() -> Self {
         Self { steps: 1 }
-    }
-
-    /// With another number of refinements.
-    pub fn with_steps(self, steps: usize) -> Self {
-        Self { steps }
     }
 }
 

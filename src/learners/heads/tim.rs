@@ -52,33 +52,35 @@ pub enum TimSolver {
 ///   these times the temperature.
 /// - The logits send no gradient back to embeddings.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, Head, Tim, TimSolver};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
-/// let labels = Tensor::from_ints([[0, 1]], &device);
-/// let support = EmbeddedSupport::new(embeddings.clone(), labels, 2);
-/// let classes = Tim::new(TimSolver::Adm).logits(support, embeddings).argmax(2);
-/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
-/// ```
+/// # Panics
+/// When queries are judged: without steps; if the temperature, the weight of the cross-entropy or the
+/// learning rate of gradient descent is not positive; if another weight is negative; and if
+/// [`TimSolver::Adm`] shall score by another similarity than [`Similarity::SquaredEuclidean`], that of its
+/// closed form.
 ///
 /// # Source
 /// Boudiaf, Masud, Rony, Dolz, Piantanida and Ben Ayed, "Transductive Information Maximization For
 /// Few-Shot Learning", NeurIPS 2020.
 #[derive(Module, Clone, Debug)]
 pub struct Tim {
+    /// How the loss is lowered.
     #[module(skip)]
-    solver: TimSolver,
+    pub solver: TimSolver,
+    /// The score; all but the cosine are of normalised embeddings.
     #[module(skip)]
-    similarity: Similarity,
-    steps: usize,
-    rate: f64,
-    temperature: f64,
-    cross_entropy: f64,
-    marginal_entropy: f64,
-    conditional_entropy: f64,
+    pub similarity: Similarity,
+    /// Number of steps.
+    pub steps: usize,
+    /// Learning rate, which [`TimSolver::Adm`] has no use for.
+    pub rate: f64,
+    /// What scores are multiplied by.
+    pub temperature: f64,
+    /// Weight `c` of the support's cross-entropy.
+    pub cross_entropy: f64,
+    /// Weight `m` of the entropy of the queries' mean prediction.
+    pub marginal_entropy: f64,
+    /// Weight `h` of the mean entropy of the queries' predictions.
+    pub conditional_entropy: f64,
 }
 
 impl Tim {
@@ -102,60 +104,23 @@ impl Tim {
     /// easyfsl's, with the settings of its constructor: 50 steps, a temperature of 10, and weights of
     /// 1, 1 and 0.1.
     pub fn easyfsl() -> Self {
-        Self::new(TimSolver::Gd)
-            .with_similarity(Similarity::Cosine)
-            .with_steps(50)
-            .with_temperature(10.0)
-            .with_weights(1.0, 1.0, 0.1)
+        Self {
+            similarity: Similarity::Cosine,
+            steps: 50,
+            temperature: 10.0,
+            cross_entropy: 1.0,
+            ..Self::new(TimSolver::Gd)
+        }
     }
 
-    /// With another score; all but the cosine are of normalised embeddings.
-    ///
-    /// # Panics
-    /// With [`TimSolver::Adm`], whose closed form is that of [`Similarity::SquaredEuclidean`].
-    pub fn with_similarity(self, similarity: Similarity) -> Self {
-        let closed = similarity == Similarity::SquaredEuclidean || self.solver == TimSolver::Gd;
-        assert!(closed, "TIM-ADM solves for squared distances, not for {similarity:?}");
-        Self { similarity, ..self }
-    }
-
-    /// In another number of steps.
-    ///
-    /// # Panics
-    /// If it is zero.
-    pub fn with_steps(self, steps: usize) -> Self {
-        Self { steps: some_steps(steps), ..self }
-    }
-
-    /// With another learning rate, which [`TimSolver::Adm`] has no use for.
-    ///
-    /// # Panics
-    /// If it is not positive.
-    pub fn with_rate(self, rate: f64) -> Self {
-        Self { rate: positive("the learning rate", rate), ..self }
-    }
-
-    /// With another factor before the scores.
-    ///
-    /// # Panics
-    /// If it is not positive.
-    pub fn with_temperature(self, temperature: f64) -> Self {
-        Self { temperature: positive("the temperature", temperature), ..self }
-    }
-
-    /// With other weights of the terms of the loss: `c`, `m` and `h`.
-    ///
-    /// # Panics
-    /// If the first is not positive, or another is negative.
-    pub fn with_weights(
-        self,
-        cross_entropy: f64,
-        marginal_entropy: f64,
-        conditional_entropy: f64,
-    ) -> Self {
-        let cross_entropy = positive("the weight of the cross-entropy", cross_entropy);
-        not_negative("the weights of entropies", [marginal_entropy, conditional_entropy]);
-        Self { cross_entropy, marginal_entropy, conditional_entropy, ..self }
+    fn check(&self) {
+        let closed =
+            self.similarity == Similarity::SquaredEuclidean || self.solver == TimSolver::Gd;
+        assert!(closed, "TIM-ADM solves for squared distances, not for {:?}", self.similarity);
+        some_steps(self.steps);
+        positive("the weight of the cross-entropy", self.cross_entropy);
+        let entropies = [self.marginal_entropy, self.conditional_entropy];
+        not_negative("the weights of entropies", entropies);
     }
 
     /// Class weights `[t, ways, d]` for the `queries` `[t, q, d]`, of which there is at least one.
@@ -173,6 +138,7 @@ impl Tim {
         support: EmbeddedSupport<B>,
         queries: Tensor<B, 3>,
     ) -> (Tensor<B, 3>, Scored<B>) {
+        self.check();
         let one_hot = support.one_hot();
         let seen = |embeddings: Tensor<B, 3>| match self.similarity {
             Similarity::Cosine => embeddings.detach(),
@@ -267,6 +233,3 @@ impl<B: Backend> Head<B> for Tim {
         })
     }
 }
-
-#[cfg(all(test, feature = "flex"))]
-mod tests;

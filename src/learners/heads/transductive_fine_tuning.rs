@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::checked::{positive, some_steps};
+use super::checked::some_steps;
 use super::descent::Descent;
 use super::similarity::{Scored, Similarity};
 use super::slopes::{cross_entropy_slopes, entropy_slopes};
@@ -41,30 +41,26 @@ pub enum EntropyUpdate {
 ///   0.0001. Its scores are bare distances; the logits here are these times the temperature.
 /// - The logits send no gradient back to embeddings.
 ///
-/// # Example
-/// ```
-/// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, Head, TransductiveFineTuning};
-/// # let device = Default::default();
-/// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
-/// let labels = Tensor::from_ints([[0, 1]], &device);
-/// let support = EmbeddedSupport::new(embeddings.clone(), labels, 2);
-/// let classes = TransductiveFineTuning::new().logits(support, embeddings).argmax(2);
-/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
-/// ```
+/// # Panics
+/// When queries are judged, without steps, and if the rate or the temperature is not positive.
 ///
 /// # Source
 /// Dhillon, Chaudhari, Ravichandran and Soatto, "A Baseline for Few-Shot Image Classification",
 /// ICLR 2020.
 #[derive(Module, Clone, Debug, Serialize)]
 pub struct TransductiveFineTuning {
+    /// The score.
     #[module(skip)]
-    similarity: Similarity,
+    pub similarity: Similarity,
+    /// How the terms of the loss are lowered.
     #[module(skip)]
-    update: EntropyUpdate,
-    steps: usize,
-    rate: f64,
-    temperature: f64,
+    pub update: EntropyUpdate,
+    /// Number of steps, or of pairs of steps if taken [in turn](EntropyUpdate::InTurn).
+    pub steps: usize,
+    /// Learning rate.
+    pub rate: f64,
+    /// What scores are multiplied by.
+    pub temperature: f64,
 }
 
 impl Default for TransductiveFineTuning {
@@ -87,47 +83,13 @@ impl TransductiveFineTuning {
 
     /// The authors' classifier, on a network that is not fine-tuned.
     pub fn published() -> Self {
-        let linear = Self::new().with_similarity(Similarity::Dot);
-        linear.with_temperature(1.0)
+        Self { similarity: Similarity::Dot, temperature: 1.0, ..Self::new() }
     }
 
     /// easyfsl's, with the settings of its constructor.
     pub fn easyfsl() -> Self {
-        Self::published().with_similarity(Similarity::Euclidean).with_update(EntropyUpdate::Joint)
-    }
-
-    /// With another score.
-    pub fn with_similarity(self, similarity: Similarity) -> Self {
-        Self { similarity, ..self }
-    }
-
-    /// With the terms of the loss lowered in another way.
-    pub fn with_update(self, update: EntropyUpdate) -> Self {
-        Self { update, ..self }
-    }
-
-    /// In another number of steps, or of pairs of steps if taken [in turn](EntropyUpdate::InTurn).
-    ///
-    /// # Panics
-    /// If it is zero.
-    pub fn with_steps(self, steps: usize) -> Self {
-        Self { steps: some_steps(steps), ..self }
-    }
-
-    /// With another learning rate.
-    ///
-    /// # Panics
-    /// If it is not positive.
-    pub fn with_rate(self, rate: f64) -> Self {
-        Self { rate: positive("the learning rate", rate), ..self }
-    }
-
-    /// With another factor before the scores.
-    ///
-    /// # Panics
-    /// If it is not positive.
-    pub fn with_temperature(self, temperature: f64) -> Self {
-        Self { temperature: positive("the temperature", temperature), ..self }
+        let (similarity, update) = (Similarity::Euclidean, EntropyUpdate::Joint);
+        Self { similarity, update, ..Self::published() }
     }
 
     /// What the classifier sees of embeddings.
@@ -151,6 +113,7 @@ impl TransductiveFineTuning {
         support: EmbeddedSupport<B>,
         queries: Tensor<B, 3>,
     ) -> Tensor<B, 3> {
+        some_steps(self.steps);
         let one_hot = support.one_hot();
         let mut weights = self.start(support.prototypes().detach());
         let [support, queries] = [support.embeddings, queries].map(|embeddings| {
