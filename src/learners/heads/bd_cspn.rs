@@ -60,14 +60,7 @@ impl<B: Backend> GramHead<B> for BdCspn {
     fn gram_logits(&self, gram: TaskGram) -> Vec<f32> {
         let weights = RectificationWeights::WithinClass;
         let rectified = Rectified::new(gram, weights, self.scale, self.scored);
-        let Rectified { gram, squares, dots, of_queries } = rectified;
-        let (ways, queries) = (gram.ways(), gram.queries());
-        let mut logits = Vec::with_capacity(ways * queries);
-        for (query, square) in of_queries.into_iter().enumerate() {
-            let of_way = |way: usize| cosine(dots[way * queries + query], [squares[way], square]);
-            logits.extend((0..ways).map(|way| self.scale as f32 * of_way(way)));
-        }
-        logits
+        rectified.scores(|dot, squares| self.scale as f32 * cosine(dot, squares))
     }
 }
 

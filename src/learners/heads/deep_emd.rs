@@ -86,11 +86,10 @@ struct Maps<B: Backend> {
 }
 
 impl<B: Backend> Maps<B> {
-    /// Products of all places with the mean of each of `other`'s maps, `[t, m * n, other's m]`.
-    fn weights(&self, other: &Self) -> Vec<f64> {
+    /// Products of all places with the mean of each of `other`'s maps, or 0, `[t, m * n, other's m]`.
+    fn weights(&self, other: &Self) -> Tensor<B, 3> {
         let means = other.means.clone().detach().swap_dims(1, 2);
-        let products = relu(product(self.rows.clone().detach(), means));
-        products.into_data().iter::<f64>().map(|weight| weight + LEAST_WEIGHT).collect()
+        relu(product(self.rows.clone().detach(), means))
     }
 }
 
@@ -105,18 +104,14 @@ impl<B: Backend> Head<B> for DeepEmd {
             let [tasks, asked, _] = queries.dims();
             let (queries, places) = (head.maps(queries), head.places());
             let cosines = product(queries.units.clone(), classes.units.clone().swap_dims(1, 2));
-            let flows = Flows {
-                asked,
-                ways,
-                places,
-                cosines: cosines.clone().detach().into_data().iter::<f64>().collect(),
-                of_queries: queries.weights(&classes),
-                of_classes: classes.weights(&queries),
-            };
-            let shape = [tasks, asked * places, ways * places];
-            let flows = TensorData::new(flows.solve(tasks), shape);
-            let flows = Tensor::from_data(flows, (&cosines.device(), cosines.dtype()));
-            let moved = (cosines * flows).reshape([tasks, asked, places, ways, places]);
+            // Side by side of each query and class: [t, q, ways, n, n], and [t, q, ways, n].
+            let of_pairs = [tasks, asked, places, ways, places];
+            let gains = cosines.clone().detach().reshape(of_pairs).swap_dims(2, 3);
+            let supply = queries.weights(&classes).reshape([tasks, asked, places, ways]);
+            let demand = classes.weights(&queries).reshape([tasks, ways, places, asked]);
+            let found = flows(gains, supply.swap_dims(2, 3), demand.permute([0, 3, 1, 2]));
+            let flows = found.swap_dims(2, 3).reshape([tasks, asked * places, ways * places]);
+            let moved = (cosines * flows).reshape(of_pairs);
             let sums = moved.sum_dim(4).sum_dim(2).reshape([tasks, asked, ways]);
             sums * (head.temperature / places as f64)
         })
@@ -127,53 +122,31 @@ impl<B: Backend> Head<B> for DeepEmd {
     }
 }
 
-/// What the flows between all queries and all classes follow from.
-struct Flows {
-    asked: usize,
-    ways: usize,
-    places: usize,
-    /// `[t, asked * places, ways * places]`
-    cosines: Vec<f64>,
-    /// `[t, asked * places, ways]`
-    of_queries: Vec<f64>,
-    /// `[t, ways * places, asked]`
-    of_classes: Vec<f64>,
-}
-
-impl Flows {
-    /// All flows, `[t, asked * places, ways * places]`.
-    fn solve(&self, tasks: usize) -> Vec<f32> {
-        let Self { asked, ways, places, .. } = *self;
-        let columns = ways * places;
-        let pairs: Vec<_> = (0..tasks * asked * ways)
-            .into_par_iter()
-            .map(|pair| self.flow(pair / (asked * ways), pair / ways % asked, pair % ways))
-            .collect();
-        let at = |place: usize| {
-            let (row, column) = (place / columns, place % columns);
-            let (map, way) = (row / places, column / places);
-            pairs[map * ways + way][row % places * places + column % places] as f32
-        };
-        (0..tasks * asked * places * columns).map(at).collect()
-    }
-
-    /// From the places of a query to those of a class, `[places, places]`.
-    fn flow(&self, task: usize, query: usize, way: usize) -> Vec<f64> {
-        let Self { asked, ways, places, .. } = *self;
-        let row = |place: usize| (task * asked + query) * places + place;
-        let column = |place: usize| (task * ways + way) * places + place;
-        let cosine =
-            |from: usize, to: usize| self.cosines[row(from) * ways * places + way * places + to];
-        let scaled = |weights: Vec<f64>| {
-            let factor = places as f64 / weights.iter().sum::<f64>();
-            weights.into_iter().map(|weight| weight * factor).collect::<Vec<_>>()
-        };
-        let supply = (0..places).map(|place| self.of_queries[row(place) * ways + way]);
-        let demand = (0..places).map(|place| self.of_classes[column(place) * asked + query]);
-        let (supply, demand) = (scaled(supply.collect()), scaled(demand.collect()));
-        let cosines = (0..places * places).map(|at| cosine(at / places, at % places));
-        transport(&cosines.collect::<Vec<_>>(), &supply, &demand)
-    }
+/// The flows `[t, q, ways, n, n]` from the places of each query to those of each class, by their cosines
+/// of this shape and the weights `[t, q, ways, n]` of their places.
+fn flows<B: Backend>(
+    gains: Tensor<B, 5>,
+    supply: Tensor<B, 4>,
+    demand: Tensor<B, 4>,
+) -> Tensor<B, 5> {
+    let (dims, options) = (gains.dims(), (&gains.device(), gains.dtype()));
+    let places = dims[4];
+    let gains: Vec<f64> = gains.into_data().iter().collect();
+    let [supply, demand] = [supply, demand].map(|weights| {
+        let weights = weights.into_data();
+        weights.iter::<f64>().map(|weight| weight + LEAST_WEIGHT).collect::<Vec<_>>()
+    });
+    let scaled = |weights: &[f64]| {
+        let factor = places as f64 / weights.iter().sum::<f64>();
+        weights.iter().map(|weight| weight * factor).collect::<Vec<_>>()
+    };
+    let weights = supply.par_chunks(places).zip(demand.par_chunks(places));
+    let pairs = gains.par_chunks(places * places).zip(weights);
+    let flows = pairs.flat_map_iter(|(gains, (supply, demand))| {
+        transport(gains, &scaled(supply), &scaled(demand))
+    });
+    let flows: Vec<_> = flows.map(|flow| flow as f32).collect();
+    Tensor::from_data(TensorData::new(flows, dims), options)
 }
 
 /// The flow `[n, n]` with the largest sum of `gains * flow` among those that take `supply` from rows and

@@ -66,13 +66,21 @@ impl<B: Backend> Head<B> for Dn4 {
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         assert!(self.neighbours > 0, "DN4 needs a neighbour at least");
-        let slots = Slots::of(&support);
+        let (slots, neighbours) = (Slots::new(&support, self.places()), self.neighbours);
         let descriptors = slots.sorted(self.descriptors(support.embeddings));
-        let [tasks, _, pool] = descriptors.dims();
-        let (head, ways, per_class) = (self.clone(), slots.ways, pool / slots.ways);
-        let device = descriptors.device();
-        let weights = slots.weights(self.neighbours, self.places(), &device);
-        let vacant = slots.vacant(self.places(), &device);
+        let [tasks, ..] = descriptors.dims();
+        let (head, ways, per_class) = (self.clone(), slots.ways, slots.count * slots.places);
+        // How often each neighbour counts.
+        let kept = neighbours.min(per_class);
+        let weights = slots.constant(&descriptors, kept, |nth, there| {
+            let there = neighbours.min(there);
+            if nth < there { neighbours as f32 / there as f32 } else { 0.0 }
+        });
+        // Takes the cosines of empty slots below all others.
+        let vacant = slots.uneven().then(|| {
+            let below = |at, there| if at < there { 0.0 } else { BELOW_COSINES };
+            slots.constant(&descriptors, per_class, below)
+        });
         FittedHead::new(ways, move |queries| {
             let (asked, places) = (queries.dims()[1], head.places());
             let asking = head.descriptors(queries).swap_dims(2, 3);
@@ -83,7 +91,7 @@ impl<B: Backend> Head<B> for Dn4 {
                 Some(vacant) => cosines + vacant.clone(),
                 None => cosines,
             };
-            let near = largest(cosines, weights.dims()[3]) * weights.clone();
+            let near = largest(cosines, kept) * weights.clone();
             let near = near.sum_dim(3).reshape([tasks, asked, places, ways]);
             near.sum_dim(2).reshape([tasks, asked, ways])
         })
@@ -96,33 +104,35 @@ impl<B: Backend> Head<B> for Dn4 {
 
 /// The examples of each class in as many slots as the largest class has examples.
 struct Slots {
-    tasks: usize,
     ways: usize,
-    slots: usize,
+    /// Slots of a class.
+    count: usize,
+    /// Places of a slot.
+    places: usize,
     /// Examples by task and class.
     examples: Vec<Vec<i64>>,
 }
 
 impl Slots {
-    fn of<B: Backend>(support: &EmbeddedSupport<B>) -> Self {
-        let ([tasks, count], ways) = (support.labels.dims(), support.ways);
+    fn new<B: Backend>(support: &EmbeddedSupport<B>, places: usize) -> Self {
+        let ([tasks, shown], ways) = (support.labels.dims(), support.ways);
         let mut examples = vec![Vec::new(); tasks * ways];
         let labels = support.labels.to_data().convert::<i64>();
         for (at, label) in labels.iter::<i64>().enumerate() {
             let known = usize::try_from(label).is_ok_and(|label| label < ways);
             assert!(known, "a label {label} in a support of {ways} classes");
-            examples[at / count * ways + label as usize].push((at % count) as i64);
+            examples[at / shown * ways + label as usize].push((at % shown) as i64);
         }
-        let slots = examples.iter().map(Vec::len).max().unwrap_or(0);
-        Self { tasks, ways, slots, examples }
+        let count = examples.iter().map(Vec::len).max().unwrap_or(0);
+        Self { ways, count, places, examples }
     }
 
     /// Descriptors `[t, n, c, places]` by class, as `[t, c, ways * slots * places]`.
     fn sorted<B: Backend>(&self, descriptors: Tensor<B, 4>) -> Tensor<B, 3> {
         let [tasks, _, channels, places] = descriptors.dims();
-        let rows = self.ways * self.slots;
+        let rows = self.ways * self.count;
         let padded = |class: &Vec<i64>| {
-            let missing = std::iter::repeat_n(0, self.slots - class.len());
+            let missing = std::iter::repeat_n(0, self.count - class.len());
             class.iter().copied().chain(missing).collect::<Vec<_>>()
         };
         let data: Vec<i64> = self.examples.iter().flat_map(padded).collect();
@@ -132,37 +142,25 @@ impl Slots {
         sorted.swap_dims(1, 2).reshape([tasks, channels, rows * places])
     }
 
-    /// How often each neighbour counts, `[t, 1, ways, neighbours]` with as many as there are.
-    fn weights<B: Backend>(
-        &self,
-        neighbours: usize,
-        places: usize,
-        device: &B::Device,
-    ) -> Tensor<B, 4> {
-        let kept = neighbours.min(self.slots * places);
-        let of_class = |class: &Vec<i64>| {
-            let there = neighbours.min(class.len() * places);
-            let weight = neighbours as f32 / there.max(1) as f32;
-            (0..kept).map(move |nth| if nth < there { weight } else { 0.0 })
-        };
-        let data: Vec<f32> = self.examples.iter().flat_map(of_class).collect();
-        Tensor::from_data(TensorData::new(data, [self.tasks, 1, self.ways, kept]), device)
+    fn uneven(&self) -> bool {
+        self.examples.iter().any(|class| class.len() < self.count)
     }
 
-    /// What takes cosines of slots without an example below all others, `[t, 1, ways, slots *
-    /// places]`, if there are such.
-    fn vacant<B: Backend>(&self, places: usize, device: &B::Device) -> Option<Tensor<B, 4>> {
-        if self.examples.iter().all(|class| class.len() == self.slots) {
-            return None;
-        }
-        let per_class = self.slots * places;
+    /// What `value` says of the first `count` places of each class, given how many it has, `[t, 1, ways,
+    /// count]`, on the device of `beside`.
+    fn constant<B: Backend>(
+        &self,
+        beside: &Tensor<B, 3>,
+        count: usize,
+        value: impl Fn(usize, usize) -> f32,
+    ) -> Tensor<B, 4> {
         let of_class = |class: &Vec<i64>| {
-            let there = class.len() * places;
-            (0..per_class).map(move |at| if at < there { 0.0 } else { BELOW_COSINES })
+            let there = class.len() * self.places;
+            (0..count).map(|at| value(at, there)).collect::<Vec<_>>()
         };
         let data: Vec<f32> = self.examples.iter().flat_map(of_class).collect();
-        let shape = [self.tasks, 1, self.ways, per_class];
-        Some(Tensor::from_data(TensorData::new(data, shape), device))
+        let shape = [self.examples.len() / self.ways, 1, self.ways, count];
+        Tensor::from_data(TensorData::new(data, shape), &beside.device())
     }
 }
 

@@ -3,7 +3,7 @@ use burn::module::{Module, Param};
 use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Distribution, Int, Tensor};
+use burn::tensor::{Bool, Distribution, Tensor};
 use fewshot_kernels::{linear, product, prototypes};
 use serde_json::{Value, json};
 
@@ -76,6 +76,9 @@ impl FeatConfig {
 /// by its score with the means of what comes out. In training, the authors also drop out a tenth of
 /// the attention's weights and half of its results; that is left out here.
 ///
+/// # Panics
+/// A fit does when the head was made for another number of features.
+///
 /// # Source
 /// Ye, Hu, Zhan and Sha, "Few-Shot Learning via Embedding Adaptation with Set-to-Set Functions",
 /// CVPR 2020.
@@ -98,26 +101,6 @@ pub struct Feat<B: Backend> {
 }
 
 impl<B: Backend> Feat<B> {
-    /// Adapts class means `[t, ways, d]` to each other.
-    ///
-    /// # Panics
-    /// When the head was made for another number of features.
-    pub fn adapted(&self, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.attended(prototypes, None)
-    }
-
-    /// Means `[t, ways, d]` of the embeddings `[t, n, d]` of each class, which attend to each other first.
-    fn class_centres(
-        &self,
-        embeddings: Tensor<B, 3>,
-        labels: Tensor<B, 2, Int>,
-        ways: usize,
-    ) -> Tensor<B, 3> {
-        let members = one_hot(labels.clone(), ways);
-        let apart = product(members.clone(), members.swap_dims(1, 2)).equal_elem(0.0);
-        prototypes(self.attended(embeddings, Some(apart)), labels, ways)
-    }
-
     /// What `[t, n, d]` become that attend to each other, but for those that `apart` `[t, n, n]` keeps
     /// from it.
     fn attended(
@@ -151,7 +134,7 @@ impl<B: Backend> Head<B> for Feat<B> {
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let FeatConfig { score, temperature, .. } = self.config;
-        let prototypes = self.adapted(support.prototypes());
+        let prototypes = self.attended(support.prototypes(), None);
         FittedHead::new(ways, move |queries| score.of(queries, prototypes.clone()) / temperature)
     }
 
@@ -163,7 +146,10 @@ impl<B: Backend> Head<B> for Feat<B> {
         }
         let EmbeddedEpisode { embeddings, labels, ways } = episode;
         let labels = Tensor::cat(labels.into(), 1);
-        let centres = self.class_centres(embeddings.clone(), labels.clone(), ways);
+        let members = one_hot(labels.clone(), ways);
+        let apart = product(members.clone(), members.swap_dims(1, 2)).equal_elem(0.0);
+        let attended = self.attended(embeddings.clone(), Some(apart));
+        let centres = prototypes(attended, labels.clone(), ways);
         let scores = score.of(embeddings, centres) / self.config.contrastive_temperature;
         (right, loss + self.loss(scores, labels) * weight)
     }

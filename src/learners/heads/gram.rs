@@ -186,33 +186,24 @@ pub(super) fn fitted<B: Backend>(
     head: impl GramHead<B> + 'static,
     support: EmbeddedSupport<B>,
 ) -> FittedHead<B> {
-    FittedHead::new(support.ways, move |queries| logits(&head, support.clone(), queries))
-}
-
-/// Logits `[t, q, ways]` of queries `[t, q, d]`.
-fn logits<B: Backend>(
-    head: &impl GramHead<B>,
-    support: EmbeddedSupport<B>,
-    queries: Tensor<B, 3>,
-) -> Tensor<B, 3> {
-    let ([tasks, asked, _], options) = (queries.dims(), (&queries.device(), queries.dtype()));
-    let embeddings = Tensor::cat(vec![support.embeddings.detach(), queries.detach()], 1);
-    let [_, size, features] = embeddings.dims();
-    assert!(size > asked, "a task is learned from at least one example");
-    let rows = head.transform(embeddings.reshape([tasks * size, features]));
-    let rows = match head.translation_invariant() {
-        true => {
+    let EmbeddedSupport { embeddings, labels, ways } = support;
+    FittedHead::new(ways, move |queries| {
+        let ([tasks, asked, _], options) = (queries.dims(), (&queries.device(), queries.dtype()));
+        let all = Tensor::cat(vec![embeddings.clone().detach(), queries.detach()], 1);
+        let [_, size, features] = all.dims();
+        assert!(size > asked, "a task is learned from at least one example");
+        let mut rows = head.transform(all.reshape([tasks * size, features]));
+        if head.translation_invariant() {
             let of_tasks = rows.reshape([tasks, size, features]);
-            (of_tasks.clone() - of_tasks.mean_dim(1)).reshape([tasks * size, features])
+            rows = (of_tasks.clone() - of_tasks.mean_dim(1)).reshape([tasks * size, features]);
         }
-        false => rows,
-    };
-    let labels = support.labels.into_data();
-    let labels: Vec<_> = labels.iter::<i64>().map(|label| label as usize).collect();
-    let labels: Vec<_> = labels.chunks(size - asked).map(<[usize]>::to_vec).collect();
-    let numbers: Vec<_> = (0..tasks * size).collect();
-    let found = task_logits(head, rows, &numbers, labels, support.ways);
-    Tensor::from_data(TensorData::new(found.concat(), [tasks, asked, support.ways]), options)
+        let labels = labels.to_data();
+        let labels: Vec<_> = labels.iter::<i64>().map(|label| label as usize).collect();
+        let labels: Vec<_> = labels.chunks(size - asked).map(<[usize]>::to_vec).collect();
+        let numbers: Vec<_> = (0..tasks * size).collect();
+        let found = task_logits(&head, rows, &numbers, labels, ways);
+        Tensor::from_data(TensorData::new(found.concat(), [tasks, asked, ways]), options)
+    })
 }
 
 /// Logits of the queries of every task, given embeddings `[n, d]` after

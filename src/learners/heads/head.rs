@@ -20,11 +20,7 @@ pub struct EmbeddedSupport<B: Backend> {
 }
 
 impl<B: Backend> EmbeddedSupport<B> {
-    /// Support of `ways` classes.
-    ///
-    /// # Shapes
-    /// - `embeddings`: `[t, n, d]`
-    /// - `labels`: `[t, n]`, from 0 to `ways - 1`
+    /// Support of embeddings `[t, n, d]` with labels `[t, n]` from 0 to `ways - 1`.
     ///
     /// # Panics
     /// When there is not one label for each embedding.
@@ -63,11 +59,7 @@ pub struct EmbeddedEpisode<B: Backend> {
 }
 
 impl<B: Backend> EmbeddedEpisode<B> {
-    /// Episodes of `ways` classes.
-    ///
-    /// # Shapes
-    /// - `embeddings`: `[t, n + q, d]`
-    /// - `labels`: `[t, n]` and `[t, q]`, from 0 to `ways - 1`
+    /// Episodes of embeddings `[t, n + q, d]` with labels `[t, n]` and `[t, q]` from 0 to `ways - 1`.
     ///
     /// # Panics
     /// When there is not one label for each embedding, or there is no support or no query.
@@ -151,7 +143,7 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         None
     }
 
-    /// Whether logits of a query depend on the other queries of its task.
+    /// Whether logits of a query depend on the other queries of its task, as those of a [`GramHead`] do.
     fn transductive(&self) -> bool {
         self.gram_head().is_some()
     }

@@ -167,14 +167,9 @@ impl<B: Backend> GramHead<B> for LaplacianShot<B> {
         not_negative("lambda", [self.lambda]);
         not_negative("a tolerance", [self.tolerance]);
         let rectified = Rectified::new(gram, self.weights, self.scale, self.scored);
-        let Rectified { gram, squares, dots, of_queries } = rectified;
-        let (ways, queries) = (gram.ways(), gram.queries());
-        let mut unary = Vec::with_capacity(ways * queries);
-        for (query, square) in of_queries.into_iter().enumerate() {
-            let far = |way: usize| square + squares[way] - 2.0 * dots[way * queries + query];
-            unary.extend((0..ways).map(far));
-        }
-        self.assigned(&unary, &self.neighbours_of(&gram), ways)
+        let unary = rectified.scores(|dot, [query, prototype]| query + prototype - 2.0 * dot);
+        let gram = &rectified.gram;
+        self.assigned(&unary, &self.neighbours_of(gram), gram.ways())
     }
 }
 

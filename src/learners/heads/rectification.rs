@@ -56,11 +56,11 @@ pub(super) struct Rectified {
     /// Products of the support and the moved queries.
     pub gram: TaskGram,
     /// Squared lengths `[ways]` of the prototypes.
-    pub squares: Vec<f32>,
+    squares: Vec<f32>,
     /// Products `[ways, q]` of the prototypes with the queries that are scored.
-    pub dots: Vec<f32>,
+    dots: Vec<f32>,
     /// Squared lengths `[q]` of these queries.
-    pub of_queries: Vec<f32>,
+    of_queries: Vec<f32>,
 }
 
 impl Rectified {
@@ -98,6 +98,20 @@ impl Rectified {
         let dots =
             prototypes.dots.chunks_exact(size).flat_map(|dots| dots[support..].iter().copied());
         Self { dots: dots.collect(), squares: prototypes.squares, of_queries, gram }
+    }
+
+    /// What `score` makes of the product of a query with a prototype and their squared lengths,
+    /// `[q, ways]`.
+    pub fn scores(&self, score: impl Fn(f32, [f32; 2]) -> f32) -> Vec<f32> {
+        let (ways, queries) = (self.squares.len(), self.of_queries.len());
+        let mut scores = Vec::with_capacity(ways * queries);
+        for (query, square) in self.of_queries.iter().enumerate() {
+            let of_way = |way: usize| {
+                score(self.dots[way * queries + query], [*square, self.squares[way]])
+            };
+            scores.extend((0..ways).map(of_way));
+        }
+        scores
     }
 }
 

@@ -215,35 +215,18 @@ impl<B: Backend> RelationNet<B> {
         let pairs =
             queries.reshape([tasks, asked, 1, values]) + classes.reshape([tasks, 1, ways, values]);
         let pairs = pairs.reshape([tasks, asked * ways, channels, height, width]);
-        let (first_pool, second_pool, padding) = match self.config.pools {
-            RelationPools::Halving => (Pool::Halving, Pool::Halving, self.config.padding),
-            RelationPools::Adaptive => (Pool::To(5), Pool::To(1), 0),
+        let ([first, second], padding) = match self.config.pools {
+            RelationPools::Halving => ([None; 2], self.config.padding),
+            RelationPools::Adaptive => ([Some(5), Some(1)], 0),
         };
-        let maps = self.pooled(&self.first, pairs, first_pool, moments);
+        let maps = pooled(&self.first, pairs, first, moments);
         let bias = Some(self.second.bias.val());
         let maps = conv2d(maps.flatten(0, 1), self.conv2.val(), bias, 1, padding);
-        let maps = self.pooled(&self.second, by_task(maps, tasks), second_pool, moments);
+        let maps = pooled(&self.second, by_task(maps, tasks), second, moments);
         let flat = maps.flatten::<4>(0, 1).flatten(1, 3);
         let hidden = linear(flat, self.fc1.val(), Some(self.fc1_bias.val()));
         let scores = linear(relu(hidden), self.fc2.val(), Some(self.fc2_bias.val()));
         sigmoid(scores).reshape([tasks, asked, ways])
-    }
-
-    fn pooled(
-        &self,
-        block: &RelationBlock<B>,
-        maps: Tensor<B, 5>,
-        pool: Pool,
-        moments: NormMoments,
-    ) -> Tensor<B, 5> {
-        let [tasks, _, _, height, width] = maps.dims();
-        match pool {
-            Pool::Halving => block.rectified(maps, moments, height > 1 && width > 1),
-            Pool::To(side) => {
-                let maps = block.rectified(maps, moments, false).flatten::<4>(0, 1);
-                by_task(largest(largest(maps, 2, side), 3, side), tasks)
-            }
-        }
     }
 }
 
@@ -288,11 +271,19 @@ impl<B: Backend> Head<B> for RelationNet<B> {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Pool {
-    Halving,
-    /// To maps of so many rows and columns.
-    To(usize),
+/// `maps` after a block, pooled to so many rows and columns, or else halved.
+fn pooled<B: Backend>(
+    block: &RelationBlock<B>,
+    maps: Tensor<B, 5>,
+    side: Option<usize>,
+    moments: NormMoments,
+) -> Tensor<B, 5> {
+    let [tasks, _, _, height, width] = maps.dims();
+    let Some(side) = side else {
+        return block.rectified(maps, moments, height > 1 && width > 1);
+    };
+    let maps = block.rectified(maps, moments, false).flatten::<4>(0, 1);
+    by_task(largest(largest(maps, 2, side), 3, side), tasks)
 }
 
 /// `[t * m, ..]` to `[t, m, ..]`.
