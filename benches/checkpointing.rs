@@ -18,13 +18,6 @@ static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
 const WAYS: [Checkpointing; 2] = [Checkpointing::Nothing, Checkpointing::Segments];
 
-/// How much is measured.
-struct Scale {
-    config: Conv4Config,
-    meta_batches: Vec<u64>,
-    rounds: usize,
-}
-
 /// What one way took, round after round.
 #[derive(Default)]
 struct Taken {
@@ -32,22 +25,16 @@ struct Taken {
     seconds: Vec<f64>,
 }
 
-impl Scale {
-    /// The whole, or, where cargo only tests that benches run, something small.
-    fn asked() -> Self {
-        match std::env::args().any(|argument| argument == "--bench") {
-            true => Self { config: deep(84, 64), meta_batches: vec![1, 4], rounds: 3 },
-            false => Self { config: deep(16, 4), meta_batches: vec![2], rounds: 1 },
-        }
-    }
-}
-
 fn deep(side: usize, channels: usize) -> Conv4Config {
     Conv4Config::new([3, side, side]).with_channels(channels).with_blocks(8).with_halve_every(2)
 }
 
 fn main() {
-    let Scale { config, meta_batches, rounds } = Scale::asked();
+    // The whole, or, where cargo only tests that benches run, something small.
+    let (config, meta_batches, rounds) = match std::env::args().any(|word| word == "--bench") {
+        true => (deep(84, 64), vec![1, 4], 3),
+        false => (deep(16, 4), vec![2], 1),
+    };
     let device = Default::default();
     B::seed(&device, 1);
     let encoder = config.init::<B>(&device);

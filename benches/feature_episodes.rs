@@ -8,26 +8,6 @@ use fewshot::episode::{FeatureSampler, Protocol};
 use fewshot::learners::heads::{AnyHead, Head, Prototypes, TRANSDUCTIVE_HEAD_NAMES, Tim};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 
-/// How much is measured.
-struct Scale {
-    classes: usize,
-    /// Of heads that are lowered step by step, and of others.
-    episodes: [usize; 2],
-    /// So many that all products are computed once.
-    many: usize,
-    rounds: usize,
-}
-
-impl Scale {
-    /// The whole, or, where cargo only tests that benches run, something small.
-    fn asked() -> Self {
-        match std::env::args().any(|argument| argument == "--bench") {
-            true => Self { classes: 100, episodes: [64, 4096], many: 100_000, rounds: 3 },
-            false => Self { classes: 5, episodes: [2, 8], many: 100, rounds: 1 },
-        }
-    }
-}
-
 /// Classes around points of their own, not below zero, as after a ReLU.
 fn drawn(classes: usize) -> Features {
     const LENGTH: usize = 640;
@@ -48,7 +28,12 @@ fn drawn(classes: usize) -> Features {
 }
 
 fn main() {
-    let Scale { classes, episodes: [few, more], many, rounds } = Scale::asked();
+    // Episodes of heads that are lowered step by step, of others, and so many that all products are
+    // computed once. Where cargo only tests that benches run, something small.
+    let (classes, [few, more, many], rounds) = match std::env::args().any(|word| word == "--bench") {
+        true => (100, [64, 4096, 100_000], 3),
+        false => (5, [2, 8, 100], 1),
+    };
     let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
     let sampler = FeatureSampler::new(drawn(classes), Protocol::new(5, 1), 7).expect("it fits");

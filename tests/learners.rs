@@ -108,7 +108,7 @@ fn cosine<B: Backend>() -> ProtoNet<B, Mlp<B>> {
 }
 
 fn by_cosines<B: Backend, E: Encoder<B>>(learner: ProtoNet<B, E>, scale: f64) -> ProtoNet<B, E> {
-    let head = Prototypes::new().with_score(PrototypeScore::Cosine).with_scale(scale);
+    let head = Prototypes { score: PrototypeScore::Cosine, scale };
     EmbeddingLearner::with_head(learner.encoder().clone(), head)
 }
 

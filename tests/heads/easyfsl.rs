@@ -124,18 +124,22 @@ fn close(of: &str, found: &[f32], wanted: &[f32]) {
 fn prototypes_are_those_of_easyfsl() {
     agrees("PrototypicalNetworks", |task, options| {
         let Task { support, queries } = task.normalised(options);
-        Prototypes::new().with_score(PrototypeScore::Euclidean).fit(support).logits(queries)
+        let head = Prototypes { score: PrototypeScore::Euclidean, ..Prototypes::new() };
+        head.fit(support).logits(queries)
     });
 }
 
 #[test]
 fn simple_shot_is_that_of_easyfsl() {
     agrees("SimpleShot", |task, options| {
-        let head = SimpleShot::new().with_score(PrototypeScore::Cosine);
+        let score = PrototypeScore::Cosine;
+        let of = |transform| SimpleShot { score, transform, ..SimpleShot::new() };
         let head = match (lengths(options), options["feature_centering"].as_str()) {
-            (LengthNormalisation::Given, None) => head.with_transform(FeatureTransform::Unchanged),
-            (LengthNormalisation::Unit, None) => head.with_transform(FeatureTransform::Normalised),
-            (_, Some(name)) => head.with_base_mean(tensor(&golden()[name])),
+            (LengthNormalisation::Given, None) => of(FeatureTransform::Unchanged),
+            (LengthNormalisation::Unit, None) => of(FeatureTransform::Normalised),
+            (_, Some(name)) => {
+                of(FeatureTransform::Normalised).with_base_mean(tensor(&golden()[name]))
+            }
         };
         head.fit(task.support).logits(task.queries)
     });

@@ -25,10 +25,10 @@ fn the_default_is_the_squared_distance_to_class_means() {
 fn the_distance_itself_and_cosines_are_scores_too() {
     let (rows, queries) = (drawn(15, 3), drawn(12, 4));
     let of = |head: Prototypes| logits::<Flex>(&head, support(&rows, &LABELS, 2), &queries);
-    let euclidean = Prototypes::new().with_score(PrototypeScore::Euclidean);
+    let euclidean = Prototypes { score: PrototypeScore::Euclidean, scale: 1.0 };
     let distance = wanted(&queries, &rows, |q, p| -square_distance(q, p).sqrt());
     assert_near(&of(euclidean), &distance, 1e-5);
-    let cosines = Prototypes::new().with_score(PrototypeScore::Cosine).with_scale(10.0);
+    let cosines = Prototypes { score: PrototypeScore::Cosine, scale: 10.0 };
     assert_near(&of(cosines), &wanted(&queries, &rows, |q, p| 10.0 * cosine(q, p)), 1e-5);
 }
 
@@ -42,7 +42,7 @@ fn a_class_of_one_shot_has_its_own_embedding_as_prototype() {
 #[test]
 fn the_distance_of_a_query_at_its_prototype_has_a_finite_gradient() {
     let rows = [3.0, -1.0, 0.0, 2.0];
-    let head = Prototypes::new().with_score(PrototypeScore::Euclidean);
+    let head = Prototypes { score: PrototypeScore::Euclidean, scale: 1.0 };
     let queries = tensor::<Trained, 3>(&rows, [1, 2, 2]).require_grad();
     let logits = head.fit(support(&rows, &[0, 1], 2)).logits(queries.clone());
     let gradient = values(queries.grad(&logits.sum().backward()).unwrap());
@@ -53,5 +53,6 @@ fn the_distance_of_a_query_at_its_prototype_has_a_finite_gradient() {
 #[test]
 #[should_panic(expected = "must be positive, found NaN")]
 fn a_scale_is_a_number() {
-    let _ = Prototypes::new().with_scale(f64::NAN);
+    let head = Prototypes { scale: f64::NAN, ..Prototypes::new() };
+    head.fit(support::<Flex>(&drawn(15, 3), &LABELS, 2));
 }

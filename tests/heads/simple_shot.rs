@@ -30,11 +30,12 @@ fn embeddings_are_normalised_and_centred_before_that_where_a_mean_is_known() {
     let (rows, queries, mean) = (drawn(12, 1), drawn(15, 2), drawn(3, 3));
     let zeros = [0.0; 3];
     let known = SimpleShot::new().with_base_mean(tensor(&mean, [3]));
+    let with = |transform| SimpleShot { transform, ..known.clone() };
     let cases = [
         (SimpleShot::<Flex>::new(), &zeros[..], true),
         (known.clone(), &mean, true),
-        (known.clone().with_transform(FeatureTransform::Normalised), &zeros, true),
-        (known.with_transform(FeatureTransform::Unchanged), &zeros, false),
+        (with(FeatureTransform::Normalised), &zeros, true),
+        (with(FeatureTransform::Unchanged), &zeros, false),
     ];
     for (head, mean, normalised) in cases {
         let found = logits(&head, support(&rows, &LABELS, 2), &queries);
@@ -46,9 +47,8 @@ fn embeddings_are_normalised_and_centred_before_that_where_a_mean_is_known() {
 #[test]
 fn cosines_with_means_of_unchanged_embeddings_are_an_option() {
     let (rows, queries) = (drawn(12, 4), drawn(15, 5));
-    let head = SimpleShot::<Flex>::new()
-        .with_transform(FeatureTransform::Unchanged)
-        .with_score(PrototypeScore::Cosine);
+    let (transform, score) = (FeatureTransform::Unchanged, PrototypeScore::Cosine);
+    let head = SimpleShot::<Flex> { transform, score, ..SimpleShot::new() };
     let found = logits(&head, support(&rows, &LABELS, 2), &queries);
     assert_near(&found, &nearest(&rows, &queries, cosine), 1e-5);
 }
@@ -86,5 +86,7 @@ fn a_base_mean_has_the_features_of_embeddings() {
 #[test]
 #[should_panic(expected = "give it first")]
 fn nothing_is_centred_without_a_base_mean() {
-    let _ = SimpleShot::<Flex>::new().with_transform(FeatureTransform::CentredAndNormalised);
+    let transform = FeatureTransform::CentredAndNormalised;
+    let head = SimpleShot::<Flex> { transform, ..SimpleShot::new() };
+    logits(&head, support(&drawn(12, 8), &LABELS, 2), &[]);
 }

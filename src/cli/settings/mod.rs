@@ -168,10 +168,9 @@ impl RunSettings {
     }
 
     fn proto_net<B: Backend>(&self, encoder: Conv4<B>) -> ProtoNet<B, Conv4<B>> {
-        let head = Prototypes::new();
         let head = match self.metric {
-            Metric::SquaredEuclidean => head,
-            Metric::Cosine => head.with_score(PrototypeScore::Cosine).with_scale(COSINE_SCALE),
+            Metric::SquaredEuclidean => Prototypes::new(),
+            Metric::Cosine => Prototypes { score: PrototypeScore::Cosine, scale: COSINE_SCALE },
         };
         EmbeddingLearner::with_head(encoder, head)
     }

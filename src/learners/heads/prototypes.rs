@@ -19,6 +19,9 @@ use crate::data::Comparison;
 /// [distance itself](PrototypeScore::Euclidean). [Cosines](PrototypeScore::Cosine) span only -1 to
 /// 1, so a softmax over them wants a scale of about 10.
 ///
+/// # Panics
+/// A fit, and training, when the scale is not a positive number.
+///
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
@@ -34,29 +37,17 @@ use crate::data::Comparison;
 /// Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017.
 #[derive(Module, Clone, Debug)]
 pub struct Prototypes {
+    /// How near a query is to a class mean.
     #[module(skip)]
-    score: PrototypeScore,
-    scale: f64,
+    pub score: PrototypeScore,
+    /// What scores are multiplied by.
+    pub scale: f64,
 }
 
 impl Prototypes {
     /// The paper's head.
     pub fn new() -> Self {
         Self { score: PrototypeScore::SquaredEuclidean, scale: 1.0 }
-    }
-
-    /// With another score.
-    pub fn with_score(self, score: PrototypeScore) -> Self {
-        Self { score, ..self }
-    }
-
-    /// With logits that are so many times the score.
-    ///
-    /// # Panics
-    /// When the scale is not a positive number.
-    pub fn with_scale(self, scale: f64) -> Self {
-        positive("the scale", scale);
-        Self { scale, ..self }
     }
 }
 
@@ -70,6 +61,7 @@ impl<B: Backend> Head<B> for Prototypes {
     const NAME: &'static str = "prototypes";
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        positive("the scale", self.scale);
         let ways = support.ways;
         let (score, scale, prototypes) = (self.score, self.scale, support.prototypes());
         FittedHead::new(ways, move |queries| {
@@ -83,6 +75,7 @@ impl<B: Backend> Head<B> for Prototypes {
         if self.score == PrototypeScore::Euclidean {
             return score_and_loss(self, episode);
         }
+        positive("the scale", self.scale);
         let EmbeddedEpisode { embeddings, labels, ways } = episode;
         let EpisodeProtoLoss { loss, accuracy } =
             episode_proto_loss(embeddings, labels, ways, self.score.metric(), self.scale);

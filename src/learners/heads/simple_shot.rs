@@ -49,11 +49,14 @@ pub enum FeatureTransform {
 /// Classification for Few-Shot Learning", arXiv 1911.04623, 2019.
 #[derive(Module, Debug)]
 pub struct SimpleShot<B: Backend> {
-    base_mean: Option<Param<Tensor<B, 1>>>,
+    /// Mean of the base classes, `[d]`.
+    pub base_mean: Option<Param<Tensor<B, 1>>>,
+    /// What is done to embeddings.
     #[module(skip)]
-    transform: FeatureTransform,
+    pub transform: FeatureTransform,
+    /// The score of transformed embeddings.
     #[module(skip)]
-    score: PrototypeScore,
+    pub score: PrototypeScore,
 }
 
 impl<B: Backend> SimpleShot<B> {
@@ -72,24 +75,11 @@ impl<B: Backend> SimpleShot<B> {
         Self { base_mean: Some(fixed_mean(mean)), transform, ..self }
     }
 
-    /// With another transform.
-    ///
-    /// # Panics
-    /// When embeddings shall be centred and there is no base mean.
-    pub fn with_transform(self, transform: FeatureTransform) -> Self {
-        let fits = transform != FeatureTransform::CentredAndNormalised || self.base_mean.is_some();
-        assert!(fits, "CL2N centres embeddings by a base mean: give it first");
-        Self { transform, ..self }
-    }
-
-    /// With another score of transformed embeddings.
-    pub fn with_score(self, score: PrototypeScore) -> Self {
-        Self { score, ..self }
-    }
-
     /// What is subtracted from embeddings, `[1, 1, d]`.
     fn centre(&self) -> Option<Tensor<B, 1>> {
         let centred = self.transform == FeatureTransform::CentredAndNormalised;
+        let fits = !centred || self.base_mean.is_some();
+        assert!(fits, "CL2N centres embeddings by a base mean: give it first");
         self.base_mean.as_ref().filter(|_| centred).map(Param::val)
     }
 }
@@ -104,7 +94,7 @@ impl<B: Backend> Head<B> for SimpleShot<B> {
     const NAME: &'static str = "simpleshot";
 
     /// # Panics
-    /// When the base mean has not as many features as the embeddings.
+    /// When embeddings shall be centred and the base mean is missing or has other features.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (transform, centre, score) = (self.transform, self.centre(), self.score);
