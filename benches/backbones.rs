@@ -30,8 +30,8 @@ impl Scale {
         }
     }
 
-    /// Milliseconds of each round: more of them, if they are short, so that they fill a second.
-    fn milliseconds(&self, mut work: impl FnMut()) -> Vec<f64> {
+    /// Milliseconds of the rounds: more of them, if they are short, so that they fill a second.
+    fn print(&self, name: &str, batch: usize, mut work: impl FnMut()) {
         work();
         let (begin, mut times) = (Instant::now(), Vec::new());
         while times.len() < self.rounds || begin.elapsed() < self.least {
@@ -39,11 +39,6 @@ impl Scale {
             work();
             times.push(1e3 * start.elapsed().as_secs_f64());
         }
-        times
-    }
-
-    fn print(&self, name: &str, batch: usize, work: impl FnMut()) {
-        let mut times = self.milliseconds(work);
         times.sort_by(f64::total_cmp);
         let [least, median] = [0, times.len() / 2].map(|at| times[at] / batch as f64);
         println!("{name:<24}{batch:>6}{least:>12.2}{median:>12.2}");

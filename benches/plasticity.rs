@@ -7,7 +7,8 @@ use std::hint::black_box;
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use fewshot::plasticity::{
     Bcm, Hebb, HierarchyConfig, Oja, PlasticityRule, Rate, Sanger, Sources, Subspace,
     TemporalHierarchy,
@@ -32,14 +33,12 @@ fn inputs(batch: usize) -> Tensor<B, 3> {
 }
 
 fn ticks<R: PlasticityRule<B> + Send>(
-    criterion: &mut Criterion,
+    group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
     rule: R,
     rate: f64,
     batch: usize,
 ) {
-    let mut group = criterion.benchmark_group("plasticity");
-    group.sample_size(10).throughput(Throughput::Elements(TICKS as u64));
     let running =
         hierarchy().start(rule, Rate::fixed(rate).expect("a rate")).with_relative_rates(100.0);
     let begun = running.and_then(|running| running.learn(inputs(batch))).expect("inputs that fit");
@@ -52,24 +51,18 @@ fn ticks<R: PlasticityRule<B> + Send>(
             done
         });
     });
-    group.finish();
 }
 
-fn whole(criterion: &mut Criterion, batch: usize) {
-    let mut group = criterion.benchmark_group("plasticity");
-    group.sample_size(10).throughput(Throughput::Elements(TICKS as u64));
+fn whole(group: &mut BenchmarkGroup<'_, WallTime>, batch: usize) {
     let (hierarchy, xs) = (hierarchy(), inputs(batch));
     group.bench_function(format!("flex/whole sequences/{batch}"), |bencher| {
         bencher.iter(|| hierarchy.forward(xs.clone()).expect("inputs that fit"));
     });
-    group.finish();
 }
 
 /// The weights read once a firing, as products with an input do, and as often written where it
 /// learns: what a step takes if nothing but memory does.
-fn memory(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("plasticity");
-    group.sample_size(10).throughput(Throughput::Elements(TICKS as u64));
+fn memory(group: &mut BenchmarkGroup<'_, WallTime>) {
     for (name, learns) in [("read", false), ("read, read and written", true)] {
         let mut weights = LEVELS.windows(2).map(|pair| vec![0.5; pair[0] * pair[1]]);
         let mut weights: [Vec<f32>; 3] = std::array::from_fn(|_| weights.next().expect("three"));
@@ -87,7 +80,6 @@ fn memory(criterion: &mut Criterion) {
             });
         });
     }
-    group.finish();
 }
 
 fn read(weight: &[f32]) -> [f32; 32] {
@@ -98,16 +90,19 @@ fn read(weight: &[f32]) -> [f32; 32] {
 }
 
 fn plasticity(criterion: &mut Criterion) {
-    memory(criterion);
+    let mut group = criterion.benchmark_group("plasticity");
+    group.sample_size(10).throughput(Throughput::Elements(TICKS as u64));
+    memory(&mut group);
     for batch in [1, 64] {
-        ticks(criterion, "no learning", Hebb::new(), 0.0, batch);
-        ticks(criterion, "hebb", Hebb::new(), 1e-4, batch);
-        ticks(criterion, "oja", Oja, 0.1, batch);
-        ticks(criterion, "subspace", Subspace, 0.1, batch);
-        ticks(criterion, "sanger", Sanger, 0.1, batch);
-        ticks(criterion, "bcm", Bcm::new(100.0).expect("a time constant"), 1e-3, batch);
-        whole(criterion, batch);
+        ticks(&mut group, "no learning", Hebb::new(), 0.0, batch);
+        ticks(&mut group, "hebb", Hebb::new(), 1e-4, batch);
+        ticks(&mut group, "oja", Oja, 0.1, batch);
+        ticks(&mut group, "subspace", Subspace, 0.1, batch);
+        ticks(&mut group, "sanger", Sanger, 0.1, batch);
+        ticks(&mut group, "bcm", Bcm::new(100.0).expect("a time constant"), 1e-3, batch);
+        whole(&mut group, batch);
     }
+    group.finish();
 }
 
 criterion_group!(benches, plasticity);

@@ -22,10 +22,8 @@ use crate::precision::{LossScale, Precision, ScaledGrads};
 /// a [`BaseClassifier`], classically: an episode is then a mini-batch of images of its classes, and the
 /// head only serves in tests.
 ///
-/// With a [transductive](Head::transductive) head, predictions for a query depend on which other
-/// queries of its task are given with it, so [`predict`](Adapted::predict) gets all queries of a task
-/// in one call, as in [`outputs`](Learner::outputs) and in tests. Such a learner reports
-/// [that](Learner::transductive), and its encoder was trained beforehand.
+/// With a [transductive](Head::transductive) head, [`predict`](Adapted::predict) gets all queries of a
+/// task in one call, and the encoder was trained beforehand.
 ///
 /// # Conventions
 /// In training, support and query images of an episode go through the encoder in one batch.

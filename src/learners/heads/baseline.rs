@@ -22,10 +22,6 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// - Weight decay pulls on the biases as well, as in the authors' code.
 /// - Embeddings are taken as they are. The fit sends no gradient back to those of the support.
 ///
-/// # Panics
-/// A fit does without steps, with a rate that is not positive, and with another setting of [`Sgd`]
-/// that is not a number from 0 on.
-///
 /// # Source
 /// Chen, Liu, Kira, Wang and Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
 #[derive(Module, Clone, Debug, Default)]

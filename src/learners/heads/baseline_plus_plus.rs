@@ -27,16 +27,13 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// - Weight decay pulls on directions and gains, as in the authors' code.
 /// - The fit sends no gradient back to the embeddings of the support.
 ///
-/// # Panics
-/// A fit does as that of [`Baseline`](super::Baseline), and with a scale that is not positive.
-///
 /// # Source
 /// Chen, Liu, Kira, Wang and Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
 #[derive(Module, Clone, Debug)]
 pub struct BaselinePlusPlus {
     /// How directions and gains are trained.
     pub sgd: Sgd,
-    /// What cosines are multiplied by.
+    /// What cosines are multiplied by, above 0.
     pub scale: f64,
 }
 

@@ -22,14 +22,11 @@ use super::{EmbeddedSupport, FittedHead, Head};
 ///
 /// No gradient flows through this head.
 ///
-/// # Panics
-/// When queries are judged, unless the scale is above 0 and up to 40.
-///
 /// # Source
 /// Liu, Song and Qin, "Prototype Rectification for Few-Shot Learning", ECCV 2020.
 #[derive(Module, Clone, Debug)]
 pub struct BdCspn {
-    /// `s`, the factor of the cosines, both in weights and in logits.
+    /// `s`, the factor of the cosines both in weights and in logits, above 0 and up to 40.
     pub scale: f64,
     /// Whether embeddings are brought to length 1.
     #[module(skip)]

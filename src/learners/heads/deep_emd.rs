@@ -34,9 +34,6 @@ const LEAST_WEIGHT: f64 = 1e-3;
 /// authors' faster solver. Where an input of the programme is not finite, or the solver gives up, logits
 /// are NaN.
 ///
-/// # Panics
-/// A fit does unless the temperature is above 0 and finite, and embeddings are such maps.
-///
 /// # Source
 /// Zhang, Cai, Lin and Shen, "DeepEMD: Few-Shot Image Classification with Differentiable Earth Mover's
 /// Distance and Structured Classifiers", CVPR 2020.
@@ -44,7 +41,7 @@ const LEAST_WEIGHT: f64 = 1e-3;
 pub struct DeepEmd {
     #[module(skip)]
     map: [usize; 3],
-    /// What distances are multiplied by.
+    /// What distances are multiplied by, above 0.
     pub temperature: f64,
 }
 

@@ -25,9 +25,6 @@ use super::{EmbeddedSupport, FittedHead, Head};
 ///
 /// Takes memory for the cosines of all places of all queries with all places of all support images.
 ///
-/// # Panics
-/// A fit does without neighbours, and when embeddings are not such maps.
-///
 /// # Source
 /// Li, Wang, Xu, Huo, Gao and Luo, "Revisiting Local Descriptor Based Image-to-Class Measure for
 /// Few-Shot Learning", CVPR 2019.
@@ -35,7 +32,7 @@ use super::{EmbeddedSupport, FittedHead, Head};
 pub struct Dn4 {
     #[module(skip)]
     map: [usize; 3],
-    /// Neighbours of each place.
+    /// Neighbours of each place, at least 1.
     pub neighbours: usize,
 }
 

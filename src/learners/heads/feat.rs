@@ -76,9 +76,6 @@ impl FeatConfig {
 /// by its score with the means of what comes out. In training, the authors also drop out a tenth of
 /// the attention's weights and half of its results; that is left out here.
 ///
-/// # Panics
-/// A fit does when the head was made for another number of features.
-///
 /// # Source
 /// Ye, Hu, Zhan and Sha, "Few-Shot Learning via Embedding Adaptation with Set-to-Set Functions",
 /// CVPR 2020.

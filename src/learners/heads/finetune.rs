@@ -22,18 +22,15 @@ use super::{EmbeddedSupport, FittedHead, Head};
 ///
 /// The fit sends no gradient back to the embeddings of the support.
 ///
-/// # Panics
-/// A fit does without steps, and when the rate or the temperature is not positive.
-///
 /// # Source
 /// Chen, Liu, Kira, Wang and Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
 #[derive(Module, Clone, Debug)]
 pub struct Finetune {
-    /// Steps of Adam.
+    /// Steps of Adam, at least 1.
     pub steps: usize,
-    /// Learning rate.
+    /// Learning rate, above 0.
     pub rate: f64,
-    /// What cosines are multiplied by.
+    /// What cosines are multiplied by, above 0.
     pub temperature: f64,
 }
 

@@ -101,6 +101,10 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     const DRAWS: bool = false;
 
     /// Learns the tasks of `support`.
+    ///
+    /// # Panics
+    /// Here or when queries are judged: if a setting is out of the range that its field names, or
+    /// embeddings do not have the features that the head was made for.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B>;
 
     /// Logits `[t, q, ways]` of all queries `[t, q, d]` of the tasks of `support`.

@@ -26,14 +26,11 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// are means with the weights `softmax_k(10 cos(x_i, p_k))`, as in the authors' code.
 ///
 /// The authors' code and easyfsl 1.5 count a query as one of its own 3 neighbours and then leave it out,
-/// which makes 2 neighbours. easyfsl also leaves lengths as they are, rectifies with the weights [within a class](RectificationWeights::WithinClass) at a scale of 1,
-/// measures [unshifted](ScoredQueries::Unshifted) queries, has `lambda` 0.7, and returns `y`.
+/// which makes 2 neighbours. easyfsl also leaves lengths as they are, rectifies with the weights
+/// [within a class](RectificationWeights::WithinClass) at a scale of 1, measures
+/// [unshifted](ScoredQueries::Unshifted) queries, has `lambda` 0.7, and returns `y`.
 ///
 /// No gradient flows through this head.
-///
-/// # Panics
-/// When queries are judged: if the base mean has not as many features as the embeddings, `lambda` or the
-/// tolerance is negative or not finite, or the scale is not above 0 and up to 40.
 ///
 /// # Source
 /// Ziko, Dolz, Granger and Ben Ayed, "Laplacian Regularized Few-Shot Learning", ICML 2020.
@@ -42,15 +39,15 @@ pub struct LaplacianShot<B: Backend> {
     /// What is taken off embeddings first, `[d]`.
     #[serde(skip)]
     pub base_mean: Option<Param<Tensor<B, 1>>>,
-    /// Weight of neighbours.
+    /// Weight of neighbours, at least 0.
     pub lambda: f64,
     /// Neighbours of each query; all other queries, if they are fewer.
     pub neighbours: usize,
     /// Most steps of a task.
     pub steps: usize,
-    /// Change of a task's bound, as a share of it, that ends its steps.
+    /// Change of a task's bound, as a share of it, that ends its steps, at least 0.
     pub tolerance: f64,
-    /// What cosines are multiplied by in the weights of prototypes.
+    /// What cosines are multiplied by in the weights of prototypes, above 0 and up to 40.
     pub scale: f64,
     /// How much embeddings count in prototypes.
     #[module(skip)]

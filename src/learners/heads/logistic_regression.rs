@@ -26,9 +26,6 @@ const MOST_STEPS: usize = 60;
 /// `C` = 1 and unit length as in the authors' code (`RFS`). Two ways are multinomial, too; scikit-learn
 /// then has a single logit, and finds the same probabilities with `2 C` in place of `C`.
 ///
-/// # Panics
-/// A fit does when `C` is not a positive number.
-///
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
@@ -45,7 +42,7 @@ const MOST_STEPS: usize = 60;
 /// Embedding Is All You Need?", ECCV 2020.
 #[derive(Module, Clone, Debug)]
 pub struct LogisticRegression {
-    /// `C`, the price of errors relative to that of large weights.
+    /// `C`, the price of errors relative to that of large weights, above 0.
     pub c: f64,
     /// Whether embeddings are brought to unit length.
     pub unit_length: bool,

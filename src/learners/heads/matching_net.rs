@@ -88,9 +88,6 @@ impl MatchingNetConfig {
 /// hidden state is its embedding, as in easyfsl, which has the
 /// [attention](MatchingAttention::UnscaledQuery) besides.
 ///
-/// # Panics
-/// With a full context, when embeddings have other features than configured.
-///
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::{Tensor, activation::softmax}};

@@ -30,9 +30,6 @@ const MOST_ITERATIONS: usize = 60;
 /// smooth labels by 0.1, which is left to the loss. Their ridge regression is an
 /// [`R2d2`](super::R2d2).
 ///
-/// # Panics
-/// A fit does when `C` or the ridge is not a positive number.
-///
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
@@ -54,9 +51,9 @@ const MOST_ITERATIONS: usize = 60;
 pub struct MetaOptNet<B: Backend> {
     /// What sums are multiplied by, `[1]`.
     pub scale: Param<Tensor<B, 1>>,
-    /// `C`, the bound of the dual: the price of an error.
+    /// `C`, the bound of the dual, above 0: the price of an error.
     pub c: f64,
-    /// The ridge; the paper's formula is the limit of small ones.
+    /// The ridge, above 0; the paper's formula is the limit of small ones.
     pub ridge: f64,
 }
 

@@ -19,9 +19,6 @@ use crate::data::Comparison;
 /// [distance itself](PrototypeScore::Euclidean). [Cosines](PrototypeScore::Cosine) span only -1 to
 /// 1, so a softmax over them wants a scale of about 10.
 ///
-/// # Panics
-/// A fit, and training, when the scale is not a positive number.
-///
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
@@ -40,7 +37,7 @@ pub struct Prototypes {
     /// How near a query is to a class mean.
     #[module(skip)]
     pub score: PrototypeScore,
-    /// What scores are multiplied by.
+    /// What scores are multiplied by, above 0.
     pub scale: f64,
 }
 

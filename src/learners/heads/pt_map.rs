@@ -41,20 +41,16 @@ pub enum AfterPower {
 ///
 /// No gradient flows through this head.
 ///
-/// # Panics
-/// When queries are judged, unless the power and `lambda` are finite and above 0, and the rate is from
-/// 0 to 1.
-///
 /// # Source
 /// Hu, Gripon and Pateux, "Leveraging the Feature Distribution in Transfer-based Few-Shot Learning",
 /// ICANN 2021.
 #[derive(Module, Clone, Debug, Serialize)]
 pub struct PtMap {
-    /// The exponent `beta`.
+    /// The exponent `beta`, above 0.
     pub power: f64,
-    /// Factor of squared distances.
+    /// Factor of squared distances, above 0.
     pub lambda: f64,
-    /// Share of the way to its mean that a prototype goes in a step.
+    /// Share of the way to its mean that a prototype goes in a step, from 0 to 1.
     pub rate: f64,
     /// Steps of the prototypes.
     pub steps: usize,

@@ -46,8 +46,8 @@ impl<B: Backend> RelationBlock<B> {
         }
     }
 
-    /// Normalises and rectifies `maps` `[t, m, o, h, w]`, those of each task by their own moments
-    /// or all by running ones, as `moments` says, and takes the largest of every 2x2 window if they shall be `halved`.
+    /// Normalises and rectifies `maps` `[t, m, o, h, w]`, and takes the largest of every 2x2 window if
+    /// they shall be `halved`.
     pub(super) fn rectified(
         &self,
         maps: Tensor<B, 5>,

@@ -15,15 +15,15 @@ use super::descent::Descent;
 /// batches of 4: of `n` examples it takes `100 ceil(n / 4)` steps.
 #[derive(Module, Clone, Debug, PartialEq, Serialize)]
 pub struct Sgd {
-    /// Number of steps.
+    /// Number of steps, at least 1.
     pub steps: usize,
-    /// Learning rate; the authors' code has 0.01.
+    /// Learning rate, above 0; the authors' code has 0.01.
     pub rate: f64,
-    /// Share of the velocity that stays; the authors' code has 0.9.
+    /// Share of the velocity that stays, at least 0; the authors' code has 0.9.
     pub momentum: f64,
-    /// Share of the gradient that is left out of the velocity; the authors' code has 0.9.
+    /// Share of the gradient that is left out of the velocity, at least 0; the authors' code has 0.9.
     pub dampening: f64,
-    /// Strength of the pull towards zero; the authors' code has 0.001.
+    /// Strength of the pull towards zero, at least 0; the authors' code has 0.001.
     pub weight_decay: f64,
 }
 
@@ -34,9 +34,6 @@ impl Default for Sgd {
 }
 
 impl Sgd {
-    /// # Panics
-    /// Without steps, with a rate that is not positive, and with another setting that is not a
-    /// number from 0 on.
     pub(super) fn descent<B: Backend>(&self) -> Descent<B> {
         let Self { steps, rate, momentum: factor, dampening, weight_decay } = *self;
         some_steps(steps);

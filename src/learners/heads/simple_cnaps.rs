@@ -23,9 +23,6 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// That code has no factor of 1/2 before distances. The paper's encoder adapts to the task besides;
 /// this is its classifier.
 ///
-/// # Panics
-/// A fit does when the regulariser is not a positive number.
-///
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
@@ -42,7 +39,7 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// Bateni, Goyal, Masrani, Wood and Sigal, "Improved Few-Shot Visual Classification", CVPR 2020.
 #[derive(Module, Clone, Debug)]
 pub struct SimpleCnaps {
-    /// `r`, the multiple of the identity in each covariance.
+    /// `r`, the multiple of the identity in each covariance, above 0.
     pub regulariser: f64,
 }
 

@@ -51,7 +51,7 @@ pub enum FeatureTransform {
 pub struct SimpleShot<B: Backend> {
     /// Mean of the base classes, `[d]`.
     pub base_mean: Option<Param<Tensor<B, 1>>>,
-    /// What is done to embeddings.
+    /// What is done to embeddings; centring needs a base mean.
     #[module(skip)]
     pub transform: FeatureTransform,
     /// The score of transformed embeddings.
@@ -93,8 +93,6 @@ impl<B: Backend> Default for SimpleShot<B> {
 impl<B: Backend> Head<B> for SimpleShot<B> {
     const NAME: &'static str = "simpleshot";
 
-    /// # Panics
-    /// When embeddings shall be centred and the base mean is missing or has other features.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (transform, centre, score) = (self.transform, self.centre(), self.score);

@@ -52,12 +52,6 @@ pub enum TimSolver {
 ///   these times the temperature.
 /// - The logits send no gradient back to embeddings.
 ///
-/// # Panics
-/// When queries are judged: without steps; if the temperature, the weight of the cross-entropy or the
-/// learning rate of gradient descent is not positive; if another weight is negative; and if
-/// [`TimSolver::Adm`] shall score by another similarity than [`Similarity::SquaredEuclidean`], that of its
-/// closed form.
-///
 /// # Source
 /// Boudiaf, Masud, Rony, Dolz, Piantanida and Ben Ayed, "Transductive Information Maximization For
 /// Few-Shot Learning", NeurIPS 2020.
@@ -66,20 +60,21 @@ pub struct Tim {
     /// How the loss is lowered.
     #[module(skip)]
     pub solver: TimSolver,
-    /// The score; all but the cosine are of normalised embeddings.
+    /// The score; all but the cosine are of normalised embeddings. The closed form of
+    /// [`TimSolver::Adm`] is that of [`Similarity::SquaredEuclidean`] alone.
     #[module(skip)]
     pub similarity: Similarity,
-    /// Number of steps.
+    /// Number of steps, at least 1.
     pub steps: usize,
-    /// Learning rate, which [`TimSolver::Adm`] has no use for.
+    /// Learning rate, above 0, which [`TimSolver::Adm`] has no use for.
     pub rate: f64,
-    /// What scores are multiplied by.
+    /// What scores are multiplied by, above 0.
     pub temperature: f64,
-    /// Weight `c` of the support's cross-entropy.
+    /// Weight `c` of the support's cross-entropy, above 0.
     pub cross_entropy: f64,
-    /// Weight `m` of the entropy of the queries' mean prediction.
+    /// Weight `m` of the entropy of the queries' mean prediction, at least 0.
     pub marginal_entropy: f64,
-    /// Weight `h` of the mean entropy of the queries' predictions.
+    /// Weight `h` of the mean entropy of the queries' predictions, at least 0.
     pub conditional_entropy: f64,
 }
 

@@ -41,9 +41,6 @@ pub enum EntropyUpdate {
 ///   0.0001. Its scores are bare distances; the logits here are these times the temperature.
 /// - The logits send no gradient back to embeddings.
 ///
-/// # Panics
-/// When queries are judged, without steps, and if the rate or the temperature is not positive.
-///
 /// # Source
 /// Dhillon, Chaudhari, Ravichandran and Soatto, "A Baseline for Few-Shot Image Classification",
 /// ICLR 2020.
@@ -55,11 +52,11 @@ pub struct TransductiveFineTuning {
     /// How the terms of the loss are lowered.
     #[module(skip)]
     pub update: EntropyUpdate,
-    /// Number of steps, or of pairs of steps if taken [in turn](EntropyUpdate::InTurn).
+    /// Number of steps, or of pairs of steps if taken [in turn](EntropyUpdate::InTurn), at least 1.
     pub steps: usize,
-    /// Learning rate.
+    /// Learning rate, above 0.
     pub rate: f64,
-    /// What scores are multiplied by.
+    /// What scores are multiplied by, above 0.
     pub temperature: f64,
 }
 
