@@ -184,8 +184,11 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// The learned values as constants of a network of so many tasks.
     fn constants(&self, tasks: usize) -> Vec<Tensor<B, 1>> {
         let learned = values::<B, _>(&self.network);
-        if !self.shares_body() {
-            return copies_all(learned, tasks);
+        let device = learned.first().map(Tensor::device).unwrap_or_default();
+        let plain = on_device::<B>() && !B::InnerBackend::ad_enabled(&device);
+        if plain && tasks > 1 && !self.shares_body() {
+            let learned = learned.into_iter().map(Tensor::inner).collect();
+            return tiled_all(learned, tasks).into_iter().map(Tensor::from_inner).collect();
         }
         let each = learned.into_iter().zip(self.lanes_by_tensor(tasks));
         each.map(|(value, lanes)| copies(value, lanes)).collect()
@@ -320,16 +323,6 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             }
         }
     }
-}
-
-/// Constants for each of `lanes` tasks, `[n]` to `[lanes * n]`.
-fn copies_all<B: AutodiffBackend>(values: Vec<Tensor<B, 1>>, lanes: usize) -> Vec<Tensor<B, 1>> {
-    let device = values.first().map(Tensor::device).unwrap_or_default();
-    if lanes == 1 || !on_device::<B>() || B::InnerBackend::ad_enabled(&device) {
-        return values.into_iter().map(|value| copies(value, lanes)).collect();
-    }
-    let values = values.into_iter().map(Tensor::inner).collect();
-    tiled_all(values, lanes).into_iter().map(Tensor::from_inner).collect()
 }
 
 /// A constant for each of `lanes` tasks, `[n]` to `[lanes * n]`.

@@ -289,7 +289,9 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
     /// The tasks that share a network.
     fn groups(&self, tasks: usize) -> impl Iterator<Item = Range<usize>> + use<B, N> {
         if N::LANES == 1 && tasks > 1 {
-            self.note_loop();
+            static NOTED: Once = Once::new();
+            let text = "has no lanes, tasks adapt one by one";
+            NOTED.call_once(|| log::warn!("{} {text}", self.network.describe()));
         }
         let lanes = match self.settings.lanes {
             _ if N::LANES == 1 => 1,
@@ -299,15 +301,6 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
             None => N::LANES,
         };
         (0..tasks).step_by(lanes.max(1)).map(move |first| first..(first + lanes).min(tasks))
-    }
-
-    /// Logs, the first time in this process, that tasks do not share a network.
-    fn note_loop(&self) {
-        static NOTED: Once = Once::new();
-        NOTED.call_once(|| {
-            let network = self.network.describe();
-            log::warn!("{network} has no lanes, tasks adapt one by one");
-        });
     }
 
     fn check_size(&self, wanted: usize) -> Result<(), AdaptError> {
