@@ -30,7 +30,8 @@ fn drawn(classes: usize) -> Features {
 fn main() {
     // Episodes of heads that are lowered step by step, of others, and so many that all products are
     // computed once. Where cargo only tests that benches run, something small.
-    let (classes, [few, more, many], rounds) = match std::env::args().any(|word| word == "--bench") {
+    let (classes, [few, more, many], rounds) = match std::env::args().any(|word| word == "--bench")
+    {
         true => (100, [64, 4096, 100_000], 3),
         false => (5, [2, 8, 100], 1),
     };

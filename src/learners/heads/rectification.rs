@@ -106,9 +106,8 @@ impl Rectified {
         let (ways, queries) = (self.squares.len(), self.of_queries.len());
         let mut scores = Vec::with_capacity(ways * queries);
         for (query, square) in self.of_queries.iter().enumerate() {
-            let of_way = |way: usize| {
-                score(self.dots[way * queries + query], [*square, self.squares[way]])
-            };
+            let of_way =
+                |way: usize| score(self.dots[way * queries + query], [*square, self.squares[way]]);
             scores.extend((0..ways).map(of_way));
         }
         scores
