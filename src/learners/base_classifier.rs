@@ -139,10 +139,10 @@ impl<B: Backend> BaseClassifier<B> {
         let [images] = classes.dims();
         let BaseClassifierConfig { classes: count, label_smoothing, rotation, .. } = self.config;
         let logits = self.logits(embeddings.clone());
-        let shown = logits.dims()[0] / images.max(1);
+        let views = logits.dims()[0] / images.max(1);
         let targets = one_hot(classes.unsqueeze_dim(0), count);
         let smooth = targets * (1.0 - label_smoothing) + label_smoothing / count as f64;
-        let targets = smooth.repeat_dim(1, shown);
+        let targets = smooth.repeat_dim(1, views);
         let loss = task_loss(logits.clone().unsqueeze_dim(0), targets, TaskLoss::CrossEntropy);
         let logits = logits.narrow(0, 0, images);
         let Some(turns) = &self.turns else { return (loss, logits) };
@@ -151,8 +151,8 @@ impl<B: Backend> BaseClassifier<B> {
         let labels =
             labels.reshape([TURNS, 1]).expand([TURNS, images]).reshape([1, TURNS * images]);
         let of_turns = linear(embeddings, turns.val(), None).unsqueeze_dim(0);
-        let told = task_loss(of_turns, one_hot(labels, TURNS), TaskLoss::CrossEntropy);
-        (loss + told * rotation, logits)
+        let rotation_loss = task_loss(of_turns, one_hot(labels, TURNS), TaskLoss::CrossEntropy);
+        (loss + rotation_loss * rotation, logits)
     }
 
     /// Kind and sizes, for reports.

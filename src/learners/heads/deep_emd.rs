@@ -146,8 +146,8 @@ fn flows<B: Backend>(
     Tensor::from_data(TensorData::new(flows, dims), options)
 }
 
-/// The flow `[n, n]` with the largest sum of `gains * flow` among those that take `supply` from rows and
-/// bring `demand` to columns, whose sums are the same; not numbers, where there is none.
+/// The flow `[n, n]` with the largest sum of `gains * flow` among those whose rows add up to `supply` and
+/// whose columns to `demand`; both have the same sum. NaN where there is no such flow.
 fn transport(gains: &[f64], supply: &[f64], demand: &[f64]) -> Vec<f64> {
     let places = supply.len();
     let none = || vec![f64::NAN; gains.len()];

@@ -6,7 +6,7 @@ use fewshot_kernels::optim_step::{StepRule, StepState, StepTensors, WeightDecay}
 
 use super::checked::positive;
 
-/// Steps down a gradient that somebody else computes.
+/// An optimizer of one tensor, whose gradient the caller computes.
 pub(super) struct Descent<B: Backend> {
     rule: StepRule,
     rate: f64,

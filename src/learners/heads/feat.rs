@@ -98,8 +98,8 @@ pub struct Feat<B: Backend> {
 }
 
 impl<B: Backend> Feat<B> {
-    /// What `[t, n, d]` become that attend to each other, but for those that `apart` `[t, n, n]` keeps
-    /// from it.
+    /// Prototypes, or embeddings, `[t, n, d]` after they attended to each other, except for the pairs
+    /// that `apart` `[t, n, n]` marks.
     fn attended(
         &self,
         prototypes: Tensor<B, 3>,

@@ -114,11 +114,11 @@ impl<B: Backend> LstmCell<B> {
     /// The state after a step that inputs drive by `driven` `[m, 4d]`.
     fn step(&self, driven: Tensor<B, 2>, state: LstmState<B>) -> LstmState<B> {
         let gates = driven + linear(state.hidden, self.weight_hh.val(), None);
-        let [enter, keep, new, show] = gates
+        let [input, forget, candidate, output] = gates
             .chunk(4, 1)
             .try_into()
             .unwrap_or_else(|_| unreachable!("the length of gates is a multiple of four"));
-        let cell = sigmoid(keep) * state.cell + sigmoid(enter) * new.tanh();
-        LstmState { hidden: sigmoid(show) * cell.clone().tanh(), cell }
+        let cell = sigmoid(forget) * state.cell + sigmoid(input) * candidate.tanh();
+        LstmState { hidden: sigmoid(output) * cell.clone().tanh(), cell }
     }
 }

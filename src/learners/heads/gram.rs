@@ -18,7 +18,7 @@ const ROUNDING: f32 = 1e-6;
 /// [test](crate::train::FeatureTest) looks the products up. They are f32 whatever the backend's type, and
 /// no gradient flows through such a head.
 pub trait GramHead<B: Backend>: Sync {
-    /// What becomes of each embedding by itself before products are taken, `[n, d]` to `[n, d]`.
+    /// What is done to each embedding before products are taken, `[n, d]` to `[n, d]`.
     fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2>;
 
     /// Whether logits do not change when one vector is added to all transformed embeddings of a task.

@@ -128,7 +128,7 @@ fn rectifying(gram: &TaskGram, weights: RectificationWeights, scale: f32) -> Vec
         }
         let class = match at < support {
             true => gram.labels()[at],
-            false => first_largest(&cosines),
+            false => argmax(&cosines),
         };
         let (weight, share) = match weights {
             RectificationWeights::WithinClass => {
@@ -156,7 +156,8 @@ pub(super) fn cosine(dot: f32, squares: [f32; 2]) -> f32 {
     (dot / (one * other)).clamp(-1.0, 1.0)
 }
 
-fn first_largest(values: &[f32]) -> usize {
+/// The first of several.
+fn argmax(values: &[f32]) -> usize {
     let mut found = 0;
     for (at, value) in values.iter().enumerate() {
         if *value > values[found] {
