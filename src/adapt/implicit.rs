@@ -4,7 +4,9 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
+use super::by_task::{by_task, dot};
 use super::error::setting;
+use super::lists::Gradients;
 use super::outer_gradient::{OuterLoss, leaves};
 use super::{AdaptError, GradientFn, MetaGradient};
 use crate::phase::{Phase, phase_on};
@@ -40,7 +42,7 @@ impl Proximal {
         self,
         gradient_fn: &'a GradientFn<'a, B>,
         start: &'a [Tensor<B, 1>],
-    ) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
+    ) -> impl Fn(usize, &[Tensor<B, 1>]) -> Gradients<B> + 'a {
         move |step, values| {
             let pull = |(value, start): (&Tensor<B, 1>, &Tensor<B, 1>)| {
                 (value.clone() - start.clone()) * self.strength
@@ -76,11 +78,9 @@ impl Proximal {
     }
 
     /// The gradient of `loss` of the fast weights `values` by what their inner loop began with:
-    /// `(I + H / strength)^-1 v`, or that which is damped, for `lanes` tasks, with `v` the gradient of the outer loss and `H`
-    /// the Hessian of the support loss, whose gradient is `gradient_fn` without the proximal term.
-    ///
-    /// What does not move has no gradient here: it is frozen. Exact where `values` are a minimum
-    /// and conjugate gradients have converged; neither takes the memory of a graph of the steps.
+    /// `(I + H / strength)^-1 v`, or that which is damped, for `lanes` tasks, with `v` the gradient of the
+    /// outer loss and `H` the Hessian of the support loss, whose gradient is `gradient_fn` without the
+    /// proximal term. Exact where `values` are a minimum and conjugate gradients have converged.
     pub(crate) fn gradient<B: AutodiffBackend>(
         self,
         gradient_fn: &GradientFn<'_, B>,
@@ -114,11 +114,10 @@ impl Proximal {
     /// itself.
     ///
     /// They minimise `x^T A x / 2 - wanted^T x`, which has no minimum where `H` curves down by more than the
-    /// strength, as it may at the end of too few inner steps: quotients of such
-    /// curvatures have any sign and size. As in Steihaug's, the iterations of a task end where a direction
-    /// has no minimum, or leads farther than [`LONGEST`], and there at that length. Never so where `H` is
-    /// nowhere below `-strength / 2`: no eigenvalue is then below a half, and the norm grows to the
-    /// solution's, which is at most twice that of `wanted`.
+    /// strength, as it may at the end of too few inner steps. As in Steihaug's, the iterations of a task end
+    /// where a direction has no minimum, or leads farther than [`LONGEST`], and there at that length. Never
+    /// so where `H` is nowhere below `-strength / 2`: no eigenvalue of `A` is then below a half, and the
+    /// solution is at most twice as long as `wanted`.
     ///
     /// # Source
     /// Steihaug, "The conjugate gradient method and trust regions in large scale optimization", SIAM
@@ -168,35 +167,6 @@ const LONGEST: f64 = 2.0;
 
 /// So that a task whose residual is zero has no quotient of zeros.
 const TINY: f64 = 1e-30;
-
-/// The values of each task, `[lanes, n]`.
-pub(super) fn by_task<B: Backend>(values: Tensor<B, 1>, lanes: usize) -> Tensor<B, 2> {
-    values.reshape([lanes as i32, -1])
-}
-
-/// Gradients, each times the factor of its task, `[lanes, 1]`.
-pub(super) fn scaled_by_task<B: Backend>(
-    gradients: Vec<Option<Tensor<B, 1>>>,
-    factor: &Tensor<B, 2>,
-) -> Vec<Option<Tensor<B, 1>>> {
-    let [lanes, _] = factor.dims();
-    let scale = |gradient: Tensor<B, 1>| {
-        let length = gradient.dims();
-        (by_task(gradient, lanes) * factor.clone()).reshape(length)
-    };
-    gradients.into_iter().map(|gradient| gradient.map(scale)).collect()
-}
-
-/// The scalar product of each task, `[lanes, 1]`.
-pub(super) fn dot<B: Backend>(
-    one: &[Tensor<B, 1>],
-    other: &[Tensor<B, 1>],
-    lanes: usize,
-) -> Tensor<B, 2> {
-    let pairs = one.iter().zip(other);
-    let products = pairs.map(|(one, other)| by_task(one.clone() * other.clone(), lanes).sum_dim(1));
-    products.reduce(|sum, product| sum + product).expect("at least one tensor")
-}
 
 /// How far along `direction` from `inside` the squared norm is `farthest`, by task, `[lanes, 1]`.
 fn to_edge<B: Backend>(

@@ -1,22 +1,27 @@
 use std::fmt;
 
+use burn::config::Config;
 use serde::{Deserialize, Serialize};
 
 use super::parameters::Slot;
 use super::{AdaptError, InnerRule, setting};
 
-/// How a module is adapted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// How a module is adapted: by gradient descent on all parameters, differentiated exactly, if nothing else
+/// is set.
+#[derive(Config, Debug, PartialEq)]
 pub struct InnerLoop {
     /// Number of steps.
     pub steps: usize,
     /// Step length, where no rate is learned.
     pub rate: f64,
     /// What a gradient does to a parameter.
+    #[config(default = "InnerRule::GradientDescent")]
     pub rule: InnerRule,
     /// Whether the outer gradient goes through the inner gradients.
+    #[config(default = "Order::Second")]
     pub order: Order,
     /// Which parameters move.
+    #[config(default = "Mask::All")]
     pub mask: Mask,
     /// Longest joint norm of a task's inner gradient; longer ones are scaled down.
     pub clip_norm: Option<f64>,
@@ -59,41 +64,9 @@ pub enum Mask {
 }
 
 impl InnerLoop {
-    /// Gradient descent on all parameters, differentiated exactly.
-    pub fn new(steps: usize, rate: f64) -> Self {
-        Self {
-            steps,
-            rate,
-            rule: InnerRule::GradientDescent,
-            order: Order::Second,
-            mask: Mask::All,
-            clip_norm: None,
-        }
-    }
-
     /// With another number of steps.
     pub fn with_steps(self, steps: usize) -> Self {
         Self { steps, ..self }
-    }
-
-    /// With another rule.
-    pub fn with_rule(self, rule: InnerRule) -> Self {
-        Self { rule, ..self }
-    }
-
-    /// With another order of the outer derivative.
-    pub fn with_order(self, order: Order) -> Self {
-        Self { order, ..self }
-    }
-
-    /// With another selection of adapted parameters.
-    pub fn with_mask(self, mask: Mask) -> Self {
-        Self { mask, ..self }
-    }
-
-    /// With inner gradients scaled down to this joint norm.
-    pub fn with_clip_norm(self, norm: f64) -> Self {
-        Self { clip_norm: Some(norm), ..self }
     }
 
     /// # Errors
@@ -109,7 +82,6 @@ impl InnerLoop {
 }
 
 impl Mask {
-    /// Whether each slot is adapted.
     pub(crate) fn select(&self, slots: &[Slot]) -> Result<Vec<bool>, AdaptError> {
         let adapted: Vec<_> = slots.iter().map(|slot| slot.free && self.has(&slot.path)).collect();
         if adapted.contains(&true) {
@@ -120,7 +92,6 @@ impl Mask {
         Err(AdaptError::NothingMoves { mask: self.to_string(), names })
     }
 
-    /// Whether the parameter of this name is adapted.
     pub(crate) fn has(&self, path: &str) -> bool {
         let inside = |module: &String| {
             let rest = path.strip_prefix(module.as_str());

@@ -4,6 +4,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorPrimitive};
 
+/// By tensor of a list, `None` where there is no gradient.
+pub(crate) type Gradients<B> = Vec<Option<Tensor<B, 1>>>;
+
 /// `y + alpha x` of each `y` and the `x` in its place.
 pub(super) fn axpy_all<B: Backend>(
     ys: Vec<Tensor<B, 1>>,
@@ -30,22 +33,16 @@ pub(super) fn seed_cotangents<B: Backend>(
 }
 
 /// `alpha x` of each that is there.
-pub(crate) fn scaled_all<B: Backend>(
-    xs: Vec<Option<Tensor<B, 1>>>,
-    alpha: f64,
-) -> Vec<Option<Tensor<B, 1>>> {
-    each_there(xs, |there| fewshot_kernels::scaled_all::<B>(there, alpha))
+pub(crate) fn scaled_all<B: Backend>(xs: Gradients<B>, alpha: f64) -> Gradients<B> {
+    each_present(xs, |present| fewshot_kernels::scaled_all::<B>(present, alpha))
 }
 
 /// The sum over the `lanes` of each that is there: `[lanes * n]` to `[n]`.
-pub(crate) fn summed_all<B: Backend>(
-    all: Vec<Option<Tensor<B, 1>>>,
-    lanes: usize,
-) -> Vec<Option<Tensor<B, 1>>> {
+pub(crate) fn summed_all<B: Backend>(all: Gradients<B>, lanes: usize) -> Gradients<B> {
     if lanes == 1 {
         return all;
     }
-    each_there(all, |there| fewshot_kernels::summed_all::<B>(there, lanes))
+    each_present(all, |present| fewshot_kernels::summed_all::<B>(present, lanes))
 }
 
 /// Each as often as there are `lanes`: `[n]` to `[lanes * n]`; below autodiff.
@@ -54,14 +51,14 @@ pub(crate) fn tiled_all<B: Backend>(all: Vec<Tensor<B, 1>>, lanes: usize) -> Vec
     fewshot_kernels::tiled_all::<B>(all, lanes).into_iter().map(wrap).collect()
 }
 
-/// The results of `run` in the places of those that are there.
-fn each_there<B: Backend>(
-    all: Vec<Option<Tensor<B, 1>>>,
+/// The results of `run` in the places of those that are present.
+fn each_present<B: Backend>(
+    all: Gradients<B>,
     run: impl FnOnce(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
-) -> Vec<Option<Tensor<B, 1>>> {
-    let is_there: Vec<_> = all.iter().map(Option::is_some).collect();
+) -> Gradients<B> {
+    let is_present: Vec<_> = all.iter().map(Option::is_some).collect();
     let mut found = run(all.into_iter().flatten().map(unwrap).collect()).into_iter().map(wrap);
-    is_there.into_iter().map(|is_there| is_there.then(|| found.next()).flatten()).collect()
+    is_present.into_iter().map(|is_present| is_present.then(|| found.next()).flatten()).collect()
 }
 
 fn unwrap<B: Backend>(tensor: Tensor<B, 1>) -> FloatTensor<B> {

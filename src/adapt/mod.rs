@@ -4,14 +4,11 @@
 //! autodiff, `Autodiff<B>`, so on a plain backend it is fine-tuning, and on an autodiff backend the
 //! result is a differentiable function of the module's parameters: exact second-order MAML.
 //!
-//! Learners use the same steps, by the graph of the whole loop or, with [`SecondOrder::Chain`], without
-//! it: the chain keeps the fast weights of each step and sends the outer gradient back step by step. It
-//! computes each step again under two levels of autodiff, so memory does not grow with the graph of the
-//! loop.
-//!
-//! [`Segments`] does for the depth of an encoder what the chain does for the length of a loop.
+//! Learners use the same steps, differentiated by the graph of the whole loop or, with
+//! [`SecondOrder::Chain`], step by step, in memory for the graph of one step. [`Segments`] does for the depth
+//! of an encoder what the chain does for the length of a loop.
 
-mod clip;
+mod by_task;
 mod curvature;
 mod error;
 mod implicit;

@@ -13,10 +13,10 @@ use super::parameters::{Slot, tiled};
 #[derive(Module, Debug)]
 pub struct StepNorms<B: Backend> {
     /// By gain or shift, in the order of the module: `[steps * c]`.
-    rows: Vec<Param<Tensor<B, 1>>>,
+    pub(super) rows: Vec<Param<Tensor<B, 1>>>,
     /// Which tensors of the module they stand for.
     #[module(skip)]
-    slots: Vec<usize>,
+    pub(super) slots: Vec<usize>,
     #[module(skip)]
     steps: usize,
 }
@@ -31,16 +31,6 @@ impl<B: Backend> StepNorms<B> {
             (0..slots.len()).filter(|&index| slots[index].free && is_norm(&slots[index])).collect();
         let row = |&index: &usize| Param::from_tensor(tiled(values[index].clone(), steps).detach());
         Self { rows: own.iter().map(row).collect(), slots: own, steps }
-    }
-
-    /// By gain or shift, `[steps * c]`.
-    pub(super) fn rows(&self) -> &[Param<Tensor<B, 1>>] {
-        &self.rows
-    }
-
-    /// Whether they stand for the tensor with this number.
-    pub(super) fn has(&self, slot: usize) -> bool {
-        self.slots.contains(&slot)
     }
 
     /// `values` of `lanes` tasks with those of a step in their places. A loop longer than the

@@ -3,21 +3,20 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
-use super::lists::seed_cotangents;
+use super::lists::{Gradients, seed_cotangents};
 use super::{FastWeights, InnerRates, InnerSteps, Order, RateKind, SecondOrder};
 use crate::phase::{Phase, phase_on};
 
 /// A tensor without the level of autodiff that differentiates it.
 type Plain<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
 
-/// The outer loss, and its gradient.
 #[derive(Debug)]
 pub(crate) struct MetaGradient<B: AutodiffBackend> {
     pub(crate) loss: Plain<B>,
     /// By value at the start of the loop.
-    pub(crate) start: Vec<Option<Plain<B>>>,
+    pub(crate) start: Gradients<B::InnerBackend>,
     /// By learned rate; for second moments that last, what inner loops remember of them.
-    pub(crate) rates: Vec<Option<Plain<B>>>,
+    pub(crate) rates: Gradients<B::InnerBackend>,
 }
 
 /// The outer loss after so many steps; `None` where it does not count.
@@ -118,9 +117,9 @@ fn first_order<B: AutodiffBackend>(
 /// What has come back so far.
 struct OuterBackward<B: AutodiffBackend> {
     loss: Option<Plain<B>>,
-    values: Vec<Option<Plain<B>>>,
-    memory: Vec<Vec<Option<Plain<B>>>>,
-    rates: Vec<Option<Plain<B>>>,
+    values: Gradients<B::InnerBackend>,
+    memory: Vec<Gradients<B::InnerBackend>>,
+    rates: Gradients<B::InnerBackend>,
 }
 
 impl<B: AutodiffBackend> OuterBackward<B> {

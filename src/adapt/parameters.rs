@@ -7,6 +7,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::nn::{RUNNING_AVERAGES, draw};
 
 use super::level::is_derived;
+use super::lists::Gradients;
 
 /// One float tensor of a module.
 #[derive(Clone, Debug)]
@@ -100,7 +101,6 @@ pub(super) fn flat<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B
     tensor.reshape([length])
 }
 
-/// The tensor of this shape with these elements.
 fn shaped<B: Backend, const D: usize>(flat: Tensor<B, 1>, shape: [usize; D]) -> Tensor<B, D> {
     if D == 1 { Tensor::from_primitive(flat.into_primitive()) } else { flat.reshape(shape) }
 }
@@ -125,7 +125,7 @@ pub(crate) fn tiled<B: Backend>(value: Tensor<B, 1>, lanes: usize) -> Tensor<B, 
 pub(crate) fn register<B: AutodiffBackend, M: Module<B>>(
     registered: &mut GradientsParams,
     module: &M,
-    gradients: Vec<Option<Tensor<B::InnerBackend, 1>>>,
+    gradients: Gradients<B::InnerBackend>,
 ) {
     module.visit(&mut Register { registered, gradients: gradients.into_iter() });
 }

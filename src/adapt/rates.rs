@@ -6,7 +6,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
 use super::curvature::{apply_modes, identity, modes};
-use super::lists::axpy_all;
+use super::lists::{Gradients, axpy_all};
 use super::norms::StepNorms;
 use super::parameters::tiled;
 use super::rule::Prior;
@@ -25,11 +25,8 @@ pub enum RateKind {
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.
     PerStep,
-    /// As [`PerStep`](Self::PerStep), and for each step gains and shifts of the normalisation
-    /// layers, tensors called `gamma` and `beta`, which do not move in the inner loop then.
-    ///
-    /// # Source
-    /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.
+    /// As [`PerStep`](Self::PerStep) and in the same paper, with gains and shifts for each step of the
+    /// normalisation layers, tensors called `gamma` and `beta`, which do not move in the inner loop then.
     PerStepWithNorms,
     /// A rate for each adapted value, the same at every step.
     ///
@@ -77,7 +74,7 @@ impl<B: Backend> InnerRates<B> {
         let norms = (kind == RateKind::PerStepWithNorms)
             .then(|| StepNorms::new(&slots, &values, inner.steps));
         for (index, slot) in slots.iter_mut().enumerate() {
-            slot.free &= !norms.as_ref().is_some_and(|norms| norms.has(index));
+            slot.free &= !norms.as_ref().is_some_and(|norms| norms.slots.contains(&index));
         }
         let adapted = inner.mask.select(&slots)?;
         let moving: Vec<_> = (0..slots.len()).filter(|&index| adapted[index]).collect();
@@ -110,7 +107,6 @@ impl<B: Backend> InnerRates<B> {
         Self { moments: SecondMoments::new(inner.rule, lengths, &device), ..self }
     }
 
-    /// Whether there are any.
     pub(crate) fn has_lasting_moments(&self) -> bool {
         self.moments.is_some()
     }
@@ -129,7 +125,7 @@ impl<B: Backend> InnerRates<B> {
     /// matrices, `[size * size]` row after row; then by gain or shift its values step after step,
     /// `[steps * c]`.
     pub fn tensors(&self) -> Vec<Tensor<B, 1>> {
-        let rows = self.norms.iter().flat_map(|norms| norms.rows());
+        let rows = self.norms.iter().flat_map(|norms| &norms.rows);
         self.rates.iter().chain(rows).map(Param::val).collect()
     }
 
@@ -160,8 +156,8 @@ impl<B: Backend> InnerRates<B> {
         lanes: usize,
         updates: Vec<TensorUpdate<B>>,
     ) -> Vec<Tensor<B, 1>> {
-        match self.kind {
-            RateKind::Fixed => apply_updates(fixed, updates),
+        let updates = match self.kind {
+            RateKind::Fixed => updates,
             RateKind::PerStep | RateKind::PerStepWithNorms | RateKind::PerValue => {
                 let moved = |TensorUpdate { number, value, direction }| {
                     let rates = self.rates[number].val();
@@ -171,7 +167,7 @@ impl<B: Backend> InnerRates<B> {
                     };
                     value - direction * rates
                 };
-                updates.into_iter().map(moved).collect()
+                return updates.into_iter().map(moved).collect();
             }
             RateKind::Curvature => {
                 let curve = |mut update: TensorUpdate<B>| {
@@ -180,9 +176,12 @@ impl<B: Backend> InnerRates<B> {
                     update.direction = apply_modes(update.direction, &matrices, modes, lanes);
                     update
                 };
-                apply_updates(fixed, updates.into_iter().map(curve).collect())
+                updates.into_iter().map(curve).collect()
             }
-        }
+        };
+        let pairs = updates.into_iter().map(|update| (update.value, update.direction));
+        let (values, directions) = pairs.unzip();
+        axpy_all(values, -fixed, directions)
     }
 
     /// The matrices of the adapted tensor with this number.
@@ -200,7 +199,7 @@ impl<B: AutodiffBackend> InnerRates<B> {
         fast: &FastWeights<B>,
         adapted: &[bool],
         lanes: usize,
-    ) -> Vec<Option<Tensor<B::InnerBackend, 1>>> {
+    ) -> Gradients<B::InnerBackend> {
         self.moments.iter().map(|moments| Some(moments.summed(fast, adapted, lanes))).collect()
     }
 
@@ -218,17 +217,9 @@ impl<B: AutodiffBackend> InnerRates<B> {
     }
 }
 
-/// The update of one adapted tensor.
 pub(super) struct TensorUpdate<B: Backend> {
     /// Its number among the adapted tensors.
     pub(super) number: usize,
     pub(super) value: Tensor<B, 1>,
     pub(super) direction: Tensor<B, 1>,
-}
-
-/// All values less `rate` times their directions.
-fn apply_updates<B: Backend>(rate: f64, updates: Vec<TensorUpdate<B>>) -> Vec<Tensor<B, 1>> {
-    let pairs = updates.into_iter().map(|TensorUpdate { value, direction, .. }| (value, direction));
-    let (values, directions) = pairs.unzip();
-    axpy_all(values, -rate, directions)
 }

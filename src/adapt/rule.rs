@@ -58,18 +58,17 @@ impl InnerRule {
         match *self {
             Self::GradientDescent => Ok(()),
             Self::Momentum { momentum } => within("momentum", momentum),
-            Self::Adam { beta_1, beta_2, epsilon, epsilon_root } => {
+            Self::Adam { beta_1, beta_2, epsilon, epsilon_root: root } => {
                 within("beta_1", beta_1)?;
                 within("beta_2", beta_2)?;
                 within("epsilon", epsilon)?;
-                let (first, root) = (order == Order::First, epsilon_root);
-                let wanted = match first {
-                    true => "a positive number, or 0 beside a positive epsilon",
-                    false => "a positive number",
+                let wanted = match order {
+                    Order::First => "a positive number, or 0 beside a positive epsilon",
+                    Order::Second => "a positive number",
                 };
-                let fits = root.is_finite() && root > 0.0;
-                let beside = first && root == 0.0 && epsilon > 0.0;
-                setting("epsilon_root", wanted, root, fits || beside)
+                let zero = order == Order::First && root == 0.0 && epsilon > 0.0;
+                let positive = root.is_finite() && root > 0.0;
+                setting("epsilon_root", wanted, root, positive || zero)
             }
         }
     }

@@ -6,7 +6,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::GradientFn;
-use super::implicit::{dot, scaled_by_task};
+use super::by_task::{dot, scaled_by_task};
+use super::lists::Gradients;
 
 /// The gradients of `gradient_fn` for gradient descent at `rate`, those of a task scaled down where its
 /// step would be longer than `1 / L`.
@@ -19,7 +20,7 @@ use super::implicit::{dot, scaled_by_task};
 /// After Malitsky and Mishchenko, "Adaptive Gradient Descent without Descent", ICML 2020, whose steps
 /// are at most half as long, and grow slowly.
 pub(crate) fn within_curvature<'a, B: Backend>(
-    gradient_fn: impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a,
+    gradient_fn: impl Fn(usize, &[Tensor<B, 1>]) -> Gradients<B> + 'a,
     rate: f64,
     lanes: usize,
 ) -> Box<GradientFn<'a, B>> {

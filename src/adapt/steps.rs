@@ -7,18 +7,16 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
-use super::clip::clip_norm;
-use super::lists::{fan_out, scaled_all};
+use super::by_task::clip_norm;
+use super::lists::{Gradients, fan_out, scaled_all};
 use super::parameters::flat;
 use super::rates::TensorUpdate;
 use super::rule::Prior;
 use super::{InnerLoop, InnerRates, Order, filled, lifted};
 use crate::precision::Precision;
 
-/// The gradient of the support loss by tensor, at an inner step and given values; `None` where
-/// there is none.
-pub(crate) type GradientFn<'a, B> =
-    dyn Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a;
+/// The gradient of the support loss at an inner step and given values.
+pub(crate) type GradientFn<'a, B> = dyn Fn(usize, &[Tensor<B, 1>]) -> Gradients<B> + 'a;
 
 /// Fast weights, and what the rule remembers of the steps to them.
 #[derive(Clone, Debug)]
@@ -61,13 +59,11 @@ pub(crate) struct InnerSteps<'a, B: Backend> {
 }
 
 impl<B: Backend> InnerSteps<'_, B> {
-    /// All steps.
     pub(crate) fn run(&self, start: Vec<Tensor<B, 1>>, rates: &InnerRates<B>) -> FastWeights<B> {
         let start = FastWeights::start(rates.placed(0, start, self.lanes));
         (0..self.inner.steps).fold(start, |fast, step| self.advance(step, fast, rates))
     }
 
-    /// One step.
     pub(crate) fn advance(
         &self,
         step: usize,
@@ -118,12 +114,11 @@ pub(crate) fn lifted_gradient_fn<'a, B: Backend, M: Module<Autodiff<B>>>(
     adapted: &'a [bool],
     precision: Precision,
     loss: &'a dyn Fn(usize, &M) -> Tensor<Autodiff<B>, 1>,
-) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
+) -> impl Fn(usize, &[Tensor<B, 1>]) -> Gradients<B> + 'a {
     move |step, values| {
         let values = values.iter().cloned().map(lifted::<B, 1>).collect();
-        let loss = |module: &M| scaled(loss(step, module), precision);
-        let found = gradients::<Autodiff<B>, M>(template, adapted, loss, values);
-        unscaled(found, precision)
+        let loss = |module: &M| loss(step, module);
+        gradients::<Autodiff<B>, M>(template, adapted, precision, loss, values)
     }
 }
 
@@ -133,13 +128,13 @@ pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
     adapted: &'a [bool],
     precision: Precision,
     loss: &'a dyn Fn(usize, &M) -> Tensor<B, 1>,
-) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
+) -> impl Fn(usize, &[Tensor<B, 1>]) -> Gradients<B> + 'a {
     move |step, values| {
         // Burn's `detach` leaves a leaf what it is.
         let constant = |value: &Tensor<B, 1>| Tensor::from_inner(value.clone().inner());
         let values = values.iter().map(constant).collect();
-        let loss = |module: &M| scaled(loss(step, module), precision);
-        let found = unscaled(gradients::<B, M>(template, adapted, loss, values), precision);
+        let loss = |module: &M| loss(step, module);
+        let found = gradients::<B, M>(template, adapted, precision, loss, values);
         found.into_iter().map(|gradient| gradient.map(Tensor::from_inner)).collect()
     }
 }
@@ -148,12 +143,10 @@ pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
 /// divided by: a power of two, which `f32` multiplies and divides by exactly.
 ///
 /// In `f16` it keeps gradients off the least numbers of the format. Of 5-way 5-shot gradients of a
-/// fresh Conv-4 on 84x84 images, those make up 0.2 % without it, beside 5 % that rounding does, and
-/// 5 % once the loss has fallen to a sixteenth; 64 leaves that below rounding down to a loss of 1/256,
-/// and gradients up to 1000 finite. It is a constant, for the test has no scale that fell in
-/// training. In second order a cotangent comes back divided by it and its products are multiplied by
-/// it again: the outer scale makes up for that, and measured gradients are neither nearer to those in
-/// `f32` nor farther from them for any scale up to `2^12`.
+/// fresh Conv-4 on 84x84 images, those cost 0.2 % without it, and 5 %, as much as rounding, once the loss
+/// has fallen to a sixteenth; 64 leaves that below rounding down to a loss of 1/256, and gradients up to
+/// 1000 finite. It is a constant, for a test has no scale that fell in training. In second order it cancels
+/// out: measured gradients are as near to those in `f32` for any scale up to `2^12`.
 fn loss_scale(precision: Precision) -> Option<f64> {
     match precision {
         Precision::MixedF16 => Some(64.0),
@@ -161,37 +154,26 @@ fn loss_scale(precision: Precision) -> Option<f64> {
     }
 }
 
-fn scaled<B: Backend>(loss: Tensor<B, 1>, precision: Precision) -> Tensor<B, 1> {
-    match loss_scale(precision) {
-        Some(scale) => loss * scale,
-        None => loss,
-    }
-}
-
-fn unscaled<B: Backend>(
-    gradients: Vec<Option<Tensor<B, 1>>>,
-    precision: Precision,
-) -> Vec<Option<Tensor<B, 1>>> {
-    match loss_scale(precision) {
-        // The inverse of a power of two is exact.
-        Some(scale) => scaled_all(gradients, 1.0 / scale),
-        None => gradients,
-    }
-}
-
 /// The gradient of `loss` by the values that move.
 fn gradients<B: AutodiffBackend, M: Module<B>>(
     template: &M,
     adapted: &[bool],
+    precision: Precision,
     loss: impl Fn(&M) -> Tensor<B, 1>,
     values: Vec<Tensor<B, 1>>,
-) -> Vec<Option<Tensor<B::InnerBackend, 1>>> {
+) -> Gradients<B::InnerBackend> {
     let module = filled::<B, M>(template.clone(), &values);
     let module = module.map(&mut Track(adapted.iter()));
-    let mut found = loss(&module).backward();
-    let mut gradients = Gradients { found: &mut found, gradients: Vec::new() };
-    module.visit(&mut gradients);
-    gradients.gradients
+    let (loss, scale) = (loss(&module), loss_scale(precision));
+    let loss = if let Some(scale) = scale { loss * scale } else { loss };
+    let mut found = loss.backward();
+    let mut taking = TakeGradients { found: &mut found, gradients: Vec::new() };
+    module.visit(&mut taking);
+    match scale {
+        // The inverse of a power of two is exact.
+        Some(scale) => scaled_all(taking.gradients, 1.0 / scale),
+        None => taking.gradients,
+    }
 }
 
 /// Makes leaves of the tensors that move, in their own shapes: flat ones would be one more operation
@@ -206,12 +188,12 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Track<'_> {
 }
 
 /// Takes the gradients of the tensors that move, each flattened.
-struct Gradients<'a, B: AutodiffBackend> {
+struct TakeGradients<'a, B: AutodiffBackend> {
     found: &'a mut B::Gradients,
-    gradients: Vec<Option<Tensor<B::InnerBackend, 1>>>,
+    gradients: Gradients<B::InnerBackend>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Gradients<'_, B> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for TakeGradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         self.gradients.push(param.val().grad_remove(self.found).map(flat));
     }

@@ -204,7 +204,7 @@ where
     fn by_segments(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
         let [labels, _] = batch.labels();
         let (device, share) = (labels.device(), 1.0 / batch.tasks() as f64);
-        let mut segments = Segments::within(self, &self.encoder, BnStatistics::Track, &device);
+        let mut segments = Segments::new(self, &self.encoder, BnStatistics::Track, &device);
         let (mut losses, mut scores) = (Vec::new(), Vec::new());
         for task in 0..batch.tasks() {
             let task = batch.part(task..task + 1);

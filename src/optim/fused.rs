@@ -1,3 +1,5 @@
+use std::marker::PhantomData;
+
 use burn::grad_clipping::{GradientClipping, GradientClippingConfig};
 use burn::module::AutodiffModule;
 use burn::optim::adaptor::GradAdaptor;
@@ -14,15 +16,11 @@ use super::states::{Records, States};
 /// A parameter without a gradient stays as it is, and so does its state; every parameter counts its
 /// own steps.
 #[derive(Clone)]
-pub struct FusedOptimizer<R, M, B>
-where
-    B: AutodiffBackend,
-    M: AutodiffModule<B>,
-    R: BurnRecords<B::InnerBackend>,
-{
+pub struct FusedOptimizer<R: BurnRecords<B::InnerBackend>, M, B: AutodiffBackend> {
     rule: StepRule,
     clipping: Option<GradientClipping>,
-    states: States<R, M, B>,
+    states: States<R, B>,
+    module: PhantomData<fn(M) -> M>,
 }
 
 impl<R, M, B> FusedOptimizer<R, M, B>
@@ -32,8 +30,9 @@ where
     R: BurnRecords<B::InnerBackend>,
 {
     pub(super) fn new(rule: StepRule, clipping: Option<&GradientClippingConfig>) -> Self {
-        let states = States::loaded(Records::<R, M, B>::default());
-        Self { rule, clipping: clipping.map(GradientClippingConfig::init), states }
+        let states = States::loaded(Records::<R, B>::default());
+        let clipping = clipping.map(GradientClippingConfig::init);
+        Self { rule, clipping, states, module: PhantomData }
     }
 
     fn step_by(&mut self, rate: f64, module: M, gradients: GradAdaptor) -> M {
@@ -53,7 +52,8 @@ where
             self.states.keep(left.id, left.rank, stepped.state);
             moved.push(stepped.parameter);
         }
-        module.map(&mut RestoreParameters::<B>::new(left, moved))
+        let (left, moved) = (left.into_iter(), moved.into_iter());
+        module.map(&mut RestoreParameters::<B> { left, moved })
     }
 }
 
@@ -63,7 +63,7 @@ where
     M: AutodiffModule<B>,
     R: BurnRecords<B::InnerBackend>,
 {
-    type Record = Records<R, M, B>;
+    type Record = Records<R, B>;
 
     fn step(&mut self, rate: f64, module: M, gradients: GradientsParams) -> M {
         self.step_by(rate, module, gradients.into())

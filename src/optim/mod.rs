@@ -14,20 +14,14 @@
 //! A module is updated in place only if it is passed by value and no clone of it is alive.
 
 mod adam;
-mod adam_w;
 mod fused;
-mod lamb;
 mod module;
-mod moments;
 mod records;
 mod sgd;
-mod state;
 mod states;
 
-pub use adam::Adam;
-pub use adam_w::AdamW;
+pub use adam::{Adam, AdamW, Lamb};
 pub use fused::FusedOptimizer;
-pub use lamb::Lamb;
 pub use records::BurnRecords;
 pub use sgd::Sgd;
 

@@ -3,7 +3,7 @@
 use std::vec::IntoIter;
 
 use burn::grad_clipping::GradientClipping;
-use burn::module::{AutodiffModule, ModuleMapper, Param, ParamId};
+use burn::module::{ModuleMapper, Param, ParamId};
 use burn::optim::adaptor::GradAdaptor;
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
@@ -11,10 +11,8 @@ use burn::tensor::ops::FloatTensor;
 use fewshot_kernels::{StepRule, StepTensors};
 
 use super::BurnRecords;
-use super::state::{lift, lower};
-use super::states::States;
+use super::states::{States, lift, lower};
 
-/// A parameter that was taken out of its module.
 pub(super) struct TakenParameter {
     pub(super) id: ParamId,
     pub(super) rank: usize,
@@ -22,26 +20,18 @@ pub(super) struct TakenParameter {
 }
 
 /// Takes every parameter that has a gradient out of a module, and leaves an empty tensor there.
-pub(super) struct TakeParameters<'a, R, M, B>
-where
-    B: AutodiffBackend,
-    M: AutodiffModule<B>,
-    R: BurnRecords<B::InnerBackend>,
-{
+pub(super) struct TakeParameters<'a, R: BurnRecords<B::InnerBackend>, B: AutodiffBackend> {
     pub(super) gradients: GradAdaptor,
     pub(super) rule: &'a StepRule,
     pub(super) clipping: Option<&'a GradientClipping>,
-    pub(super) states: &'a mut States<R, M, B>,
+    pub(super) states: &'a mut States<R, B>,
     /// In the order of the module's parameters; none where one stayed.
     pub(super) left: Vec<Option<TakenParameter>>,
     pub(super) taken: Vec<StepTensors<FloatTensor<B::InnerBackend>>>,
 }
 
-impl<R, M, B> ModuleMapper<B> for TakeParameters<'_, R, M, B>
-where
-    B: AutodiffBackend,
-    M: AutodiffModule<B>,
-    R: BurnRecords<B::InnerBackend>,
+impl<R: BurnRecords<B::InnerBackend>, B: AutodiffBackend> ModuleMapper<B>
+    for TakeParameters<'_, R, B>
 {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let Some((gradient, device)) = self.gradients.remove::<B::InnerBackend, D>(param.id) else {
@@ -73,17 +63,8 @@ where
 
 /// Puts updated parameters back where they were taken out of a module.
 pub(super) struct RestoreParameters<B: AutodiffBackend> {
-    left: IntoIter<Option<TakenParameter>>,
-    moved: IntoIter<FloatTensor<B::InnerBackend>>,
-}
-
-impl<B: AutodiffBackend> RestoreParameters<B> {
-    pub(super) fn new(
-        left: Vec<Option<TakenParameter>>,
-        moved: Vec<FloatTensor<B::InnerBackend>>,
-    ) -> Self {
-        Self { left: left.into_iter(), moved: moved.into_iter() }
-    }
+    pub(super) left: IntoIter<Option<TakenParameter>>,
+    pub(super) moved: IntoIter<FloatTensor<B::InnerBackend>>,
 }
 
 impl<B: AutodiffBackend> ModuleMapper<B> for RestoreParameters<B> {

@@ -1,42 +1,43 @@
 use std::collections::HashMap;
 
-use burn::module::{AutodiffModule, ParamId};
+use burn::module::{Param, ParamId};
 use burn::optim::Optimizer;
 use burn::optim::adaptor::OptimizerAdaptor;
-use burn::tensor::backend::AutodiffBackend;
+use burn::optim::record::AdaptorRecord;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorPrimitive};
 use fewshot_kernels::{StepRule, StepState};
 
 use super::BurnRecords;
-use super::state::Slot;
 
-/// The record of Burn's optimizer over a module.
-pub(super) type Records<R, M, B> = <OptimizerAdaptor<
+/// A module: the type of a record does not depend on it.
+type AnyModule<B> = Param<Tensor<B, 1>>;
+
+/// The record of Burn's optimizer.
+pub(super) type Records<R, B> = <OptimizerAdaptor<
     <R as BurnRecords<<B as AutodiffBackend>::InnerBackend>>::Optimizer,
-    M,
+    AnyModule<B>,
     B,
-> as Optimizer<M, B>>::Record;
+> as Optimizer<AnyModule<B>, B>>::Record;
 
 /// What is remembered of all parameters.
 #[derive(Clone)]
-pub(super) struct States<R, M, B>
-where
-    B: AutodiffBackend,
-    M: AutodiffModule<B>,
-    R: BurnRecords<B::InnerBackend>,
-{
+pub(super) struct States<R: BurnRecords<B::InnerBackend>, B: AutodiffBackend> {
     slots: HashMap<ParamId, Slot<B::InnerBackend>>,
     /// Of parameters that have not moved since they were loaded: their rank shows when they do.
-    loaded: Records<R, M, B>,
+    loaded: Records<R, B>,
 }
 
-impl<R, M, B> States<R, M, B>
-where
-    B: AutodiffBackend,
-    M: AutodiffModule<B>,
-    R: BurnRecords<B::InnerBackend>,
-{
-    pub(super) fn loaded(loaded: Records<R, M, B>) -> Self {
+/// What is remembered of a parameter, without its rank in the type.
+#[derive(Clone)]
+struct Slot<B: Backend> {
+    rank: usize,
+    state: StepState<FloatTensor<B>>,
+}
+
+impl<R: BurnRecords<B::InnerBackend>, B: AutodiffBackend> States<R, B> {
+    pub(super) fn loaded(loaded: Records<R, B>) -> Self {
         Self { slots: HashMap::new(), loaded }
     }
 
@@ -48,11 +49,15 @@ where
         device: &B::Device,
         rule: &StepRule,
     ) -> StepState<FloatTensor<B::InnerBackend>> {
-        let slot = match self.loaded.remove(&id) {
-            Some(record) => Some(Slot::from_record::<B, R, D>(record, device)),
-            None => self.slots.remove(&id),
+        let state = match self.loaded.remove(&id) {
+            Some(record) => map(R::unpack::<D>(record.into_state(), device), lower),
+            None => self.slots.remove(&id).map(|slot| slot.state).unwrap_or_default(),
         };
-        let mut state = slot.map(|slot| slot.on(device)).unwrap_or_default();
+        let mut state =
+            map(state, |tensor| match B::InnerBackend::float_device(&tensor) == *device {
+                true => tensor,
+                false => B::InnerBackend::float_to_device(tensor, device),
+            });
         state.tensors[rule.remembers()..].fill(None);
         state
     }
@@ -63,13 +68,55 @@ where
         rank: usize,
         state: StepState<FloatTensor<B::InnerBackend>>,
     ) {
-        self.slots.insert(id, Slot::new(rank, state));
+        self.slots.insert(id, Slot { rank, state });
     }
 
-    pub(super) fn to_record(&self) -> Records<R, M, B> {
+    pub(super) fn to_record(&self) -> Records<R, B> {
         let mut record = self.loaded.clone();
         let slots = self.slots.iter();
         record.extend(slots.map(|(id, slot)| (*id, slot.clone().into_record::<B, R>())));
         record
     }
+}
+
+impl<B: Backend> Slot<B> {
+    fn into_record<A, R>(self) -> AdaptorRecord<R::Optimizer, A>
+    where
+        A: AutodiffBackend<InnerBackend = B>,
+        R: BurnRecords<B>,
+    {
+        match self.rank {
+            0 => self.record::<A, R, 0>(),
+            1 => self.record::<A, R, 1>(),
+            2 => self.record::<A, R, 2>(),
+            3 => self.record::<A, R, 3>(),
+            4 => self.record::<A, R, 4>(),
+            5 => self.record::<A, R, 5>(),
+            6 => self.record::<A, R, 6>(),
+            7 => self.record::<A, R, 7>(),
+            8 => self.record::<A, R, 8>(),
+            rank => panic!("Burn records tensors of rank 8 at most, not {rank}"),
+        }
+    }
+
+    fn record<A, R, const D: usize>(self) -> AdaptorRecord<R::Optimizer, A>
+    where
+        A: AutodiffBackend<InnerBackend = B>,
+        R: BurnRecords<B>,
+    {
+        AdaptorRecord::from_state(R::pack(map(self.state, lift::<B, D>)))
+    }
+}
+
+/// The state with each of its tensors through `change`.
+fn map<T, U>(state: StepState<T>, change: impl Fn(T) -> U) -> StepState<U> {
+    StepState { time: state.time, tensors: state.tensors.map(|one| one.map(&change)) }
+}
+
+pub(super) fn lower<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+    tensor.into_primitive().tensor()
+}
+
+pub(super) fn lift<B: Backend, const D: usize>(tensor: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(tensor))
 }

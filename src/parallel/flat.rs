@@ -1,4 +1,11 @@
-use super::Sum;
+use std::collections::HashSet;
+
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::optim::GradientsParams;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
+
+use super::{ParallelError, Sum};
 
 /// The gradients of a module one after the other, on the host.
 ///
@@ -16,6 +23,76 @@ pub struct FlatGradients {
 }
 
 impl FlatGradients {
+    /// The gradients of `module`, read from their device.
+    ///
+    /// # Errors
+    /// [`ParallelError::DType`] for one that is not f32, and [`ParallelError::Layout`] for gradients of
+    /// parameters that the module does not have.
+    pub fn of<B: AutodiffBackend, M: Module<B>>(
+        module: &M,
+        gradients: &GradientsParams,
+    ) -> Result<Self, ParallelError> {
+        let mut flat = Self::default();
+        // What is there, for all of it to be read at once.
+        let mut tensors = Vec::new();
+        for (index, (id, shape)) in float_tensors::<B, M>(module).into_iter().enumerate() {
+            // The container knows no ranks: 1 stands for any.
+            let gradient = gradients.get::<B::InnerBackend, 1>(id);
+            let length = shape.num_elements();
+            flat.lengths.push(length);
+            flat.present.push(gradient.is_some());
+            let Some(gradient) = gradient else { continue };
+            if gradient.dtype() != DType::F32 {
+                let dtype = format!("{:?}", gradient.dtype()).to_lowercase();
+                return Err(ParallelError::DType { index, dtype });
+            }
+            tensors.push(gradient.reshape([length]));
+        }
+        let (found, wanted) = (gradients.len(), tensors.len());
+        if found != wanted {
+            return Err(ParallelError::Layout { what: "gradients", found, wanted });
+        }
+        if !tensors.is_empty() {
+            let values = Tensor::cat(tensors, 0).into_data().into_vec();
+            flat.values = values.expect("all of them are f32");
+        }
+        Ok(flat)
+    }
+
+    /// Gradients for `module` on `device`.
+    ///
+    /// # Errors
+    /// [`ParallelError::Layout`] if they are of another module.
+    pub fn into_gradients<B: AutodiffBackend, M: Module<B>>(
+        self,
+        module: &M,
+        device: &B::Device,
+    ) -> Result<GradientsParams, ParallelError> {
+        let tensors = float_tensors::<B, M>(module);
+        let (found, wanted) = (self.lengths.len(), tensors.len());
+        let mut gradients = GradientsParams::new();
+        let mut left = &self.values[..];
+        let own = self.lengths.into_iter().zip(self.present);
+        for ((id, shape), (found, present)) in tensors.into_iter().zip(own) {
+            let wanted = shape.num_elements();
+            if found != wanted {
+                return Err(ParallelError::Layout { what: "elements of a tensor", found, wanted });
+            }
+            if present {
+                let (values, rest) = left.split_at(found);
+                left = rest;
+                let data = TensorData::new(values.to_vec(), shape);
+                let gradient = B::InnerBackend::float_from_data(data, device);
+                let gradient = Tensor::from_primitive(TensorPrimitive::Float(gradient));
+                gradients.register::<B::InnerBackend, 1>(id, gradient);
+            }
+        }
+        match found == wanted {
+            true => Ok(gradients),
+            false => Err(ParallelError::Layout { what: "float tensors", found, wanted }),
+        }
+    }
+
     /// The numbers, of the parameters that have a gradient.
     pub fn values(&self) -> &[f32] {
         &self.values
@@ -67,19 +144,102 @@ impl Sum for FlatGradients {
     }
 }
 
-/// How many elements those `present` have, if that is a number.
-pub(super) fn elements(lengths: &[usize], present: &[bool]) -> Option<usize> {
-    let mut lengths = lengths.iter().zip(present).filter(|(_, present)| **present);
-    lengths.try_fold(0_usize, |sum, (length, _)| sum.checked_add(*length))
-}
-
-pub(super) fn union(left: &[bool], right: &[bool]) -> Vec<bool> {
+fn union(left: &[bool], right: &[bool]) -> Vec<bool> {
     left.iter().zip(right).map(|(left, right)| *left || *right).collect()
 }
 
-#[cfg(test)]
+/// The float tensors of a module in the order in which it is visited, each once.
+fn float_tensors<B: Backend, M: Module<B>>(module: &M) -> Vec<(ParamId, Shape)> {
+    struct FloatTensors(Vec<(ParamId, Shape)>);
+
+    impl<B: Backend> ModuleVisitor<B> for FloatTensors {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.0.push((param.id, param.val().shape()));
+        }
+    }
+
+    let mut found = FloatTensors(Vec::new());
+    module.visit(&mut found);
+    let mut seen = HashSet::new();
+    found.0.retain(|(id, _)| seen.insert(*id));
+    found.0
+}
+
+#[cfg(all(test, feature = "flex"))]
 mod tests {
+    use burn::backend::{Autodiff, Flex};
+    use fewshot_models::nn::{Linear, LinearConfig};
+
     use super::*;
+
+    type B = Autodiff<Flex>;
+
+    fn layer() -> Linear<B> {
+        LinearConfig::new(2, 1).init(&Default::default())
+    }
+
+    /// (3, 4) for the weight and 1 for the bias.
+    fn gradients(layer: &Linear<B>) -> GradientsParams {
+        let input = Tensor::<B, 2>::from_floats([[3.0, 4.0]], &Default::default());
+        GradientsParams::from_grads(layer.forward(input).backward(), layer)
+    }
+
+    #[test]
+    fn gradients_are_flat_in_the_order_of_the_module_and_come_back() {
+        let layer = layer();
+        let flat = FlatGradients::of::<B, _>(&layer, &gradients(&layer)).unwrap();
+        assert_eq!(flat.values(), [3.0, 4.0, 1.0]);
+        assert_eq!(flat.lengths, [2, 1]);
+        let back = flat.scaled(2.0).into_gradients::<B, _>(&layer, &Default::default()).unwrap();
+        assert_eq!(back.len(), 2);
+        let weight = back.get::<Flex, 2>(layer.weight.id).unwrap();
+        assert_eq!(weight.dims(), layer.weight.val().dims());
+        assert_eq!(weight.into_data().into_vec::<f32>().unwrap(), [6.0, 8.0]);
+    }
+
+    #[test]
+    fn a_parameter_without_a_gradient_comes_back_without_one() {
+        let layer = layer();
+        let mut some = gradients(&layer);
+        some.remove::<Flex, 2>(layer.weight.id);
+        let flat = FlatGradients::of::<B, _>(&layer, &some).unwrap();
+        assert_eq!((flat.values(), flat.present()), (&[1.0][..], &[false, true][..]));
+        let back = flat.into_gradients::<B, _>(&layer, &Default::default()).unwrap();
+        assert!(back.get::<Flex, 2>(layer.weight.id).is_none());
+        assert!(back.get::<Flex, 1>(layer.bias.unwrap().id).is_some());
+    }
+
+    #[test]
+    fn a_parameter_that_a_module_has_twice_is_there_once() {
+        let layer = layer();
+        let twice = vec![layer.clone(), layer.clone()];
+        let flat = FlatGradients::of::<B, _>(&twice, &gradients(&layer)).unwrap();
+        assert_eq!(flat.values(), [3.0, 4.0, 1.0]);
+        let back = flat.into_gradients::<B, _>(&twice, &Default::default()).unwrap();
+        assert_eq!(back.len(), 2);
+    }
+
+    #[test]
+    fn gradients_of_another_module_are_an_error() {
+        let (layer, other) = (layer(), self::layer());
+        let error = FlatGradients::of::<B, _>(&other, &gradients(&layer)).unwrap_err();
+        assert_eq!(error, ParallelError::Layout { what: "gradients", found: 2, wanted: 0 });
+        let flat = FlatGradients::of::<B, _>(&layer, &gradients(&layer)).unwrap();
+        let longer: Linear<B> = LinearConfig::new(3, 1).init(&Default::default());
+        let error = flat.into_gradients::<B, _>(&longer, &Default::default()).unwrap_err();
+        let what = "elements of a tensor";
+        assert_eq!(error, ParallelError::Layout { what, found: 2, wanted: 3 });
+    }
+
+    #[test]
+    fn another_data_type_is_an_error() {
+        let layer = layer();
+        let mut half = GradientsParams::new();
+        let gradient = layer.weight.val().inner().cast(DType::F16);
+        half.register::<Flex, 2>(layer.weight.id, gradient);
+        let error = FlatGradients::of::<B, _>(&layer, &half).unwrap_err();
+        assert_eq!(error, ParallelError::DType { index: 0, dtype: "f16".to_owned() });
+    }
 
     #[test]
     fn a_gradient_that_one_replica_lacks_counts_as_zero() {

@@ -7,14 +7,11 @@
 
 mod agree;
 mod communicator;
-mod contribution;
 mod error;
 mod flat;
-mod gradients;
 mod launch;
 #[cfg(feature = "mpi")]
 mod mpi;
-mod numbers;
 mod reduce;
 mod shard;
 #[cfg(test)]
@@ -24,14 +21,12 @@ mod wire;
 
 pub use agree::agree;
 pub(crate) use communicator::solo;
-pub use communicator::{Communicator, Solo, world};
-pub use contribution::Contribution;
+pub use communicator::{Communicator, Solo, gather_numbers, world};
 pub use error::ParallelError;
 pub use flat::FlatGradients;
 pub use launch::{Launch, launched};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiCommunicator;
-pub use numbers::gather_numbers;
-pub use reduce::{Reduction, reduce};
+pub use reduce::{Contribution, Reduction, reduce};
 pub use shard::shard;
 pub use tree::{Node, Sum, TreeSum};

@@ -1,4 +1,3 @@
-use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -69,48 +68,6 @@ impl MpiCommunicator {
         // What another thread left undone in MPI is MPI's to notice.
         self.universe.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// The bytes of every process in `lengths` of them, a part of a bucket at a time.
-    fn gather(
-        &self,
-        world: &topology::SimpleCommunicator,
-        bytes: &[u8],
-        lengths: &[u64],
-    ) -> Vec<Vec<u8>> {
-        let part = (self.bucket / self.size).max(1);
-        let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
-        let mut gathered = vec![Vec::new(); self.size];
-        for start in (0..longest).step_by(part) {
-            let inside = |length: usize| start.min(length)..(start + part).min(length);
-            let ranges = lengths.iter().map(|length| inside(*length as usize));
-            let counts = ranges.map(|range| range.len() as Count).collect::<Vec<_>>();
-            let received = gather_part(world, &bytes[inside(bytes.len())], &counts);
-            for (gathered, range) in gathered.iter_mut().zip(places(&counts)) {
-                gathered.extend_from_slice(&received[range]);
-            }
-        }
-        gathered
-    }
-}
-
-/// `counts` bytes of every process, one after the other.
-fn gather_part(world: &topology::SimpleCommunicator, bytes: &[u8], counts: &[Count]) -> Vec<u8> {
-    let places = places(counts);
-    let starts = places.iter().map(|place| place.start as Count).collect::<Vec<_>>();
-    let mut received = vec![0; places.last().map_or(0, |last| last.end)];
-    let mut partition = PartitionMut::new(&mut received[..], counts, &starts[..]);
-    world.all_gather_varcount_into(bytes, &mut partition);
-    received
-}
-
-fn places(counts: &[Count]) -> Vec<Range<usize>> {
-    let mut start = 0;
-    let place = |count: &Count| {
-        let place = start..start + *count as usize;
-        start = place.end;
-        place
-    };
-    counts.iter().map(place).collect()
 }
 
 impl Communicator for MpiCommunicator {
@@ -137,7 +94,24 @@ impl Communicator for MpiCommunicator {
         let world = universe.world();
         let mut lengths = vec![0_u64; self.size];
         world.all_gather_into(&(bytes.len() as u64), &mut lengths[..]);
-        Ok(self.gather(&world, bytes, &lengths))
+        let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
+        let part = (self.bucket / self.size).max(1);
+        let mut gathered = vec![Vec::new(); self.size];
+        for start in (0..longest).step_by(part) {
+            let width = part.min(longest - start);
+            let inside = |length: usize| start.min(length)..(start + width).min(length);
+            let count = |length: &u64| inside(*length as usize).len() as Count;
+            let counts: Vec<_> = lengths.iter().map(count).collect();
+            let places: Vec<_> = (0..self.size).map(|rank| (rank * width) as Count).collect();
+            let mut received = vec![0; self.size * width];
+            let mut partition = PartitionMut::new(&mut received[..], &counts[..], &places[..]);
+            world.all_gather_varcount_into(&bytes[inside(bytes.len())], &mut partition);
+            let parts = received.chunks_exact(width).zip(counts);
+            for (gathered, (part, count)) in gathered.iter_mut().zip(parts) {
+                gathered.extend_from_slice(&part[..count as usize]);
+            }
+        }
+        Ok(gathered)
     }
 
     fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), ParallelError> {

@@ -1,7 +1,33 @@
 use serde::{Deserialize, Serialize};
 
 use super::wire::{Message, Values, decode, encode};
-use super::{Communicator, Contribution, ParallelError, TreeSum};
+use super::{Communicator, FlatGradients, ParallelError, Sum, TreeSum};
+
+/// What a micro-batch adds to a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contribution {
+    /// Sum over its tasks of their gradients.
+    pub gradients: FlatGradients,
+    /// Sum over its tasks of their losses.
+    pub loss: f64,
+    /// Sum over its tasks of their scores.
+    pub score: f64,
+    /// How much it counts: its tasks.
+    pub weight: f64,
+}
+
+impl Sum for Contribution {
+    /// # Panics
+    /// If the gradients are of different modules.
+    fn plus(self, right: Self) -> Self {
+        Self {
+            gradients: self.gradients.plus(right.gradients),
+            loss: self.loss + right.loss,
+            score: self.score + right.score,
+            weight: self.weight + right.weight,
+        }
+    }
+}
 
 /// How the sums of several processes are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -97,8 +123,8 @@ fn decoded(messages: &[Vec<u8>], values: Values) -> Result<Vec<Message>, Paralle
 
 #[cfg(test)]
 mod tests {
+    use super::super::shard;
     use super::super::thread_communicator::run_ranks;
-    use super::super::{FlatGradients, shard};
     use super::*;
 
     /// Of a module with tensors of 2, 3 and 4 elements, of which only every third leaf has the second

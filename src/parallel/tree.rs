@@ -20,12 +20,11 @@ pub struct Node<V> {
 /// A sum over leaves whose order of additions depends on their number alone.
 ///
 /// Two neighbours of equal length `2^k` merge where the left one starts at a multiple of `2^(k+1)`.
-/// What is left of all leaves when none merges any more, a node for each 1 among the binary digits of their
-/// number, is added from the right, the short ones first.
+/// Nodes that are left in the end are added from the right, the short ones first.
 ///
-/// The nodes of any contiguous range are at most `2 log2 n`, and those of ranges that follow each
-/// other, pushed in their order, make the tree that the leaves themselves would have made.
-/// The error of `n` additions grows as `log n` besides, and not as `n`.
+/// A contiguous range has at most `2 log2 n` nodes. Those of ranges that follow each other, pushed in their
+/// order, make the tree that the leaves themselves would have made. The error of `n` additions grows as
+/// `log n`.
 ///
 /// # Source
 /// Pairwise summation: Higham, "The accuracy of floating point summation", 1993.

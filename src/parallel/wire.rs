@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::flat::elements;
 use super::{Contribution, FlatGradients, Node};
 
 /// The same floats on every machine.
@@ -39,14 +38,14 @@ pub(super) struct Message {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct Header {
     leaves: usize,
     lengths: Vec<usize>,
-    nodes: Vec<NodeHead>,
+    nodes: Vec<NodeHeader>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct NodeHead {
+struct NodeHeader {
     start: usize,
     length: usize,
     present: Vec<bool>,
@@ -57,13 +56,13 @@ struct NodeHead {
 /// Nodes of a tree over `leaves`, all of one module.
 pub(super) fn encode(leaves: usize, nodes: &[Node<Contribution>], values: Values) -> Vec<u8> {
     let lengths = nodes.first().map_or_else(Vec::new, |node| node.value.gradients.lengths.clone());
-    let head = |Node { start, length, value }: &Node<Contribution>| NodeHead {
+    let head = |Node { start, length, value }: &Node<Contribution>| NodeHeader {
         start: *start,
         length: *length,
         present: value.gradients.present.clone(),
         figures: [value.loss, value.score, value.weight].map(f64::to_bits),
     };
-    let head = Head { leaves, lengths, nodes: nodes.iter().map(head).collect() };
+    let head = Header { leaves, lengths, nodes: nodes.iter().map(head).collect() };
     let mut bytes = serde_json::to_vec(&head).expect("plain data");
     bytes.push(b'\n');
     if values == Values::With {
@@ -76,14 +75,16 @@ pub(super) fn encode(leaves: usize, nodes: &[Node<Contribution>], values: Values
 pub(super) fn decode(bytes: &[u8], values: Values) -> Result<Message, String> {
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("its first line has no end")?;
     let head = serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
-    let Head { leaves, lengths, nodes } = head;
+    let Header { leaves, lengths, nodes } = head;
     let here = match values {
         Values::With => lengths.clone(),
         Values::Without => vec![0; lengths.len()],
     };
     let mut left = &bytes[end + 1..];
-    let node = |NodeHead { start, length, present, figures }: NodeHead| -> Result<_, String> {
-        let size = elements(&here, &present).and_then(|count| count.checked_mul(size_of::<f32>()));
+    let node = |NodeHeader { start, length, present, figures }: NodeHeader| -> Result<_, String> {
+        let mut lengths = here.iter().zip(&present).filter(|(_, present)| **present);
+        let count = lengths.try_fold(0_usize, |sum, (length, _)| sum.checked_add(*length));
+        let size = count.and_then(|count| count.checked_mul(size_of::<f32>()));
         let size =
             size.filter(|_| present.len() == here.len()).ok_or("it has no such gradients")?;
         let (own, rest) = left.split_at_checked(size).ok_or("it ends too early")?;

@@ -1,11 +1,9 @@
-use std::fmt;
-
 use burn::module::AutodiffModule;
 use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::backend::AutodiffBackend;
 
 use super::LossScale;
-use super::measure::multiplied;
+use super::measure::TakenGradients;
 
 /// Gradients of a loss, not scaled, all of them finite.
 ///
@@ -13,15 +11,11 @@ use super::measure::multiplied;
 /// [`ScaledGrads::unscale`](super::ScaledGrads::unscale).
 #[derive(Debug)]
 pub struct FiniteGrads {
-    gradients: GradientsParams,
-    norm: f64,
+    pub(super) gradients: GradientsParams,
+    pub(super) norm: f64,
 }
 
 impl FiniteGrads {
-    pub(super) fn new(gradients: GradientsParams, norm: f64) -> Self {
-        Self { gradients, norm }
-    }
-
     /// Their joint Euclidean norm, as they are now.
     pub fn norm(&self) -> f64 {
         self.norm
@@ -55,8 +49,8 @@ impl FiniteGrads {
         if self.norm <= limit {
             return self;
         }
-        let gradients = multiplied::<B, M>(self.gradients, module, limit / self.norm);
-        Self { gradients, norm: limit }
+        let gradients = TakenGradients::<B>::of(self.gradients, module);
+        Self { gradients: gradients.restore(limit / self.norm), norm: limit }
     }
 
     /// A step of `optimizer` along them, at a learning rate of `rate`.
@@ -71,14 +65,9 @@ impl FiniteGrads {
 }
 
 /// Gradients that were not finite, and are gone: their step is to be skipped.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("a gradient is not finite at a loss scale of {scale}; the step is skipped")]
 pub struct NonFinite {
     /// What their loss was scaled by.
     pub scale: LossScale,
-}
-
-impl fmt::Display for NonFinite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a gradient is not finite at a loss scale of {}; the step is skipped", self.scale)
-    }
 }

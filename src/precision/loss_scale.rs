@@ -11,15 +11,11 @@ use super::ScaledGrads;
 ///
 /// Made by a [`GradScaler`](super::GradScaler), or [`ONE`](Self::ONE).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct LossScale(f32);
+pub struct LossScale(pub(super) f32);
 
 impl LossScale {
     /// The scale that changes nothing.
     pub const ONE: Self = Self(1.0);
-
-    pub(super) fn new(scale: f32) -> Self {
-        Self(scale)
-    }
 
     /// The factor.
     pub fn value(self) -> f32 {

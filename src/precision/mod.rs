@@ -81,15 +81,13 @@ mod grad_scaler;
 mod loss_scale;
 mod measure;
 mod scaled_grads;
-mod scaler_config;
 
 pub use error::ScaleError;
 pub use fewshot_kernels::{Acceleration, Precision, PrecisionError};
 pub use finite_grads::{FiniteGrads, NonFinite};
-pub use grad_scaler::{GradScaler, GradScalerState};
+pub use grad_scaler::{GradScaler, GradScalerConfig, GradScalerState};
 pub use loss_scale::{LossScale, ScaledLoss};
 pub use scaled_grads::ScaledGrads;
-pub use scaler_config::GradScalerConfig;
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;

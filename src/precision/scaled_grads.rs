@@ -1,7 +1,7 @@
 use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot_kernels::{DeviceGradStats, grad_stats_on_device};
+use fewshot_kernels::{DeviceGradStats, grad_stats, grad_stats_on_device};
 
 use super::measure::TakenGradients;
 use super::{FiniteGrads, LossScale, NonFinite, ScaleError};
@@ -74,7 +74,7 @@ impl ScaledGrads {
         let taken = TakenGradients::<B>::of(self.gradients, module);
         taken.check().unwrap_or_else(|error| panic!("{error}"));
         let stats = grad_stats_on_device::<B::InnerBackend>(taken.tensors.clone());
-        (taken.restore(module, 1.0), stats)
+        (taken.restore(1.0), stats)
     }
 
     /// [`unscale`](Self::unscale), with an error for gradients in half precision.
@@ -83,12 +83,13 @@ impl ScaledGrads {
         module: &M,
     ) -> Result<Result<FiniteGrads, NonFinite>, ScaleError> {
         let Self { gradients, scale } = self;
-        let taken = TakenGradients::<B>::of(gradients, module);
+        let mut taken = TakenGradients::<B>::of(gradients, module);
         taken.check()?;
-        let (gradients, norm) = taken.measured(module, scale.inverse());
-        Ok(match norm.is_finite() {
-            true => Ok(FiniteGrads::new(gradients, norm)),
-            false => Err(NonFinite { scale }),
-        })
+        let (tensors, stats) = grad_stats::<B::InnerBackend>(taken.tensors, scale.inverse());
+        if !stats.norm.is_finite() {
+            return Ok(Err(NonFinite { scale }));
+        }
+        taken.tensors = tensors;
+        Ok(Ok(FiniteGrads { gradients: taken.restore(1.0), norm: stats.norm }))
     }
 }

@@ -1,16 +1,21 @@
 //! Running averages of a learner whose step is made in parts.
 //!
-//! How far they move travels with the gradients, under the numbers of their own.
+//! Their changes travel with the gradients, under the ids of the averages.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use std::collections::HashMap;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot_models::nn::RUNNING_AVERAGES;
 
+/// Running averages, all of them vectors, by their ids.
+pub(super) type Averages<B> = HashMap<ParamId, Tensor<<B as AutodiffBackend>::InnerBackend, 1>>;
+
 /// The running averages of `module`.
-pub(super) fn of<B: AutodiffBackend, M: Module<B>>(module: &M) -> GradientsParams {
-    let mut found = CollectAverages { within: Vec::new(), values: GradientsParams::new() };
+pub(super) fn of<B: AutodiffBackend, M: Module<B>>(module: &M) -> Averages<B> {
+    let mut found = Collect::<B> { within: Vec::new(), values: HashMap::new() };
     module.visit(&mut found);
     found.values
 }
@@ -18,28 +23,43 @@ pub(super) fn of<B: AutodiffBackend, M: Module<B>>(module: &M) -> GradientsParam
 /// Registers the change of the running averages of `module` since `before`.
 pub(super) fn register_changes<B: AutodiffBackend, M: Module<B>>(
     module: &M,
-    before: &GradientsParams,
+    before: &Averages<B>,
     registered: &mut GradientsParams,
 ) {
-    module.visit(&mut RegisterChanges { before, registered });
+    for (id, now) in of::<B, M>(module) {
+        let before = before[&id].clone();
+        let before = match before.device() == now.device() {
+            true => before,
+            false => Tensor::from_data(before.into_data(), (&now.device(), now.dtype())),
+        };
+        registered.register::<B::InnerBackend, 1>(id, now - before);
+    }
 }
 
-/// `module` with the registered changes added to what has running averages `before`; they are taken out of
-/// `registered`.
+/// `module` with the registered changes of its running averages, which are taken out of `registered`.
 pub(super) fn with_changes<B: AutodiffBackend, M: Module<B>>(
     module: M,
-    before: &GradientsParams,
     registered: &mut GradientsParams,
 ) -> M {
-    module.map(&mut MoveAverages { before, ways: Some(registered) })
+    let moved = of::<B, M>(&module).into_iter().map(|(id, value)| {
+        let change = registered.remove::<B::InnerBackend, 1>(id);
+        (id, change.map_or(value.clone(), |change| value + change))
+    });
+    let moved = moved.collect();
+    restore::<B, M>(module, &moved)
 }
 
-struct CollectAverages {
+/// `module` with these values of its running averages.
+pub(super) fn restore<B: AutodiffBackend, M: Module<B>>(module: M, values: &Averages<B>) -> M {
+    module.map(&mut Restore::<B>(values))
+}
+
+struct Collect<B: AutodiffBackend> {
     within: Vec<String>,
-    values: GradientsParams,
+    values: Averages<B>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for CollectAverages {
+impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<B> {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.within.push(name.to_owned());
     }
@@ -51,47 +71,17 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for CollectAverages {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let name = self.within.last().map(String::as_str);
         if name.is_some_and(|name| RUNNING_AVERAGES.contains(&name)) {
-            self.values.register::<B::InnerBackend, D>(param.id, param.val().inner());
+            self.values
+                .insert(param.id, Tensor::from_primitive(param.val().inner().into_primitive()));
         }
     }
 }
 
-struct RegisterChanges<'a> {
-    before: &'a GradientsParams,
-    registered: &'a mut GradientsParams,
-}
+struct Restore<'a, B: AutodiffBackend>(&'a Averages<B>);
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for RegisterChanges<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if let Some(before) = self.before.get::<B::InnerBackend, D>(param.id) {
-            let now = param.val().inner();
-            let before = match before.device() == now.device() {
-                true => before,
-                false => Tensor::from_data(before.into_data(), (&now.device(), now.dtype())),
-            };
-            self.registered.register::<B::InnerBackend, D>(param.id, now - before);
-        }
-    }
-}
-
-/// `module` with its running averages as they were `before`.
-pub(super) fn restore<B: AutodiffBackend, M: Module<B>>(module: M, before: &GradientsParams) -> M {
-    module.map(&mut MoveAverages { before, ways: None })
-}
-
-/// Moves running averages by `ways`, or restores their values `before`.
-struct MoveAverages<'a> {
-    before: &'a GradientsParams,
-    ways: Option<&'a mut GradientsParams>,
-}
-
-impl<B: AutodiffBackend> ModuleMapper<B> for MoveAverages<'_> {
+impl<B: AutodiffBackend> ModuleMapper<B> for Restore<'_, B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let Some(before) = self.before.get::<B::InnerBackend, D>(param.id) else { return param };
-        let Some(ways) = &mut self.ways else { return param.map(|_| Tensor::from_inner(before)) };
-        match ways.remove::<B::InnerBackend, D>(param.id) {
-            Some(way) => param.map(|value| Tensor::from_inner(value.inner() + way)),
-            None => param,
-        }
+        let Some(value) = self.0.get(&param.id).cloned() else { return param };
+        param.map(|_| Tensor::from_inner(Tensor::from_primitive(value.into_primitive())))
     }
 }

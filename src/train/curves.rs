@@ -14,20 +14,25 @@ const VALIDATION: RGBColor = RGBColor(44, 120, 44);
 
 /// Loss and accuracies over steps, as SVG. Long runs are averaged to a few hundred points.
 pub(super) fn draw(lines: &[Line]) -> String {
-    let steps = || lines.iter().filter_map(Line::as_step);
-    let validations = || lines.iter().filter_map(Line::as_validation);
-    let loss = training(steps(), |metrics| Some(f64::from(metrics.loss)));
+    let (mut steps, mut validations) = (Vec::new(), Vec::new());
+    for line in lines {
+        match line {
+            Line::Step(metrics) => steps.push(metrics),
+            Line::Validation(metrics) => validations.push(metrics),
+        }
+    }
+    let loss = training(steps.iter().copied(), |metrics| Some(f64::from(metrics.loss)));
     let losses = vec![("training".to_owned(), LOSS, loss)];
     let losses = ("loss", plot::top(&losses), losses);
-    let measure = validations().next().map(|metrics| metrics.validation.measure);
-    let validation = ("validation".to_owned(), VALIDATION, validation(validations()));
+    let measure = validations.first().map(|metrics| metrics.validation.measure);
+    let validation = ("validation".to_owned(), VALIDATION, validation(validations));
     let right = match measure {
         Some(Measure::SquaredError) => {
             let errors = vec![validation];
             ("squared error", plot::top(&errors), errors)
         }
         Some(Measure::Accuracy) | None => {
-            let accuracy = training(steps(), |metrics| metrics.accuracy);
+            let accuracy = training(steps, |metrics| metrics.accuracy);
             ("accuracy (%)", 100.0, vec![("training".to_owned(), TRAINING, accuracy), validation])
         }
     };
@@ -47,7 +52,6 @@ pub(super) fn training<'a>(
     points.chunks(width).map(mean).collect()
 }
 
-/// Means of validations over steps.
 pub(super) fn validation<'a>(
     validations: impl IntoIterator<Item = &'a ValidationMetrics>,
 ) -> Curve {

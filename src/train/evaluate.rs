@@ -1,9 +1,8 @@
-mod embed_all;
 mod embedded;
 mod features;
 mod gram;
 
-pub use embed_all::embed_all;
+pub use embedded::embed_all;
 pub use features::{FeatureEvaluation, FeatureTest};
 
 use std::fmt;
@@ -160,7 +159,6 @@ impl Evaluator {
         Ok(Score::of(T::Kind::MEASURE, &found))
     }
 
-    /// The measures of some of the tasks.
     fn scores<B: Backend, T: TaskSource>(
         &self,
         learner: &impl Learner<B, T::Kind>,
@@ -187,21 +185,13 @@ impl Evaluator {
     }
 }
 
-/// Mean, and half-width of its 95 % interval; the latter is 0 for a single value.
-fn mean_and_ci95(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    if values.len() < 2 {
-        return (mean, 0.0);
-    }
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    (mean, 1.96 * (variance / n).sqrt())
-}
-
 impl Score {
-    /// The mean of what tasks are judged by, in the unit of `measure`.
+    /// The mean of what tasks are judged by, in the unit of `measure`; of a single one without an interval.
     pub(super) fn of(measure: Measure, found: &[f64]) -> Self {
-        let (mean, ci95) = mean_and_ci95(found);
+        let n = found.len() as f64;
+        let mean = found.iter().sum::<f64>() / n;
+        let squares = found.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        let ci95 = if n < 2.0 { 0.0 } else { 1.96 * (squares / (n - 1.0) / n).sqrt() };
         Self { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() }
     }
 }
@@ -238,10 +228,12 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_mean() {
-        let (mean, ci95) = mean_and_ci95(&[0.5, 0.7, 0.9, 0.7]);
+        let of = |found: &[f64]| Score::of(Measure::SquaredError, found);
+        let Score { mean, ci95, .. } = of(&[0.5, 0.7, 0.9, 0.7]);
         assert!((mean - 0.7).abs() < 1e-12);
         // Sample variance 0.08 / 3.
         assert!((ci95 - 1.96 * (0.08f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12);
-        assert_eq!(mean_and_ci95(&[0.25]), (0.25, 0.0));
+        let single = of(&[0.25]);
+        assert_eq!((single.mean, single.ci95), (0.25, 0.0));
     }
 }

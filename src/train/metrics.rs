@@ -47,18 +47,4 @@ impl Line {
             Self::Validation(metrics) => metrics.step,
         }
     }
-
-    pub(super) fn as_step(&self) -> Option<&StepMetrics> {
-        match self {
-            Self::Step(metrics) => Some(metrics),
-            Self::Validation(_) => None,
-        }
-    }
-
-    pub(super) fn as_validation(&self) -> Option<&ValidationMetrics> {
-        match self {
-            Self::Step(_) => None,
-            Self::Validation(metrics) => Some(metrics),
-        }
-    }
 }

@@ -44,7 +44,6 @@ impl MicroBatches {
         }
     }
 
-    /// The parts of a replica.
     pub(super) fn of_replica(self, replica: usize, replicas: usize) -> Range<usize> {
         shard(self.parts, replicas, replica)
     }

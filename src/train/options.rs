@@ -1,12 +1,14 @@
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use super::TrainError;
+use serde_json::Value;
+
 use super::micro_batches::MicroBatches;
-use crate::parallel::Reduction;
+use super::{Event, TrainError, print_lines};
+use crate::parallel::{Communicator, Reduction};
 use crate::precision::GradScalerConfig;
 
-/// The options of a [`MetaTrainer`](super::MetaTrainer).
-#[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) steps: u64,
     pub(super) meta_batch: u64,
@@ -21,6 +23,34 @@ pub(super) struct Options {
     pub(super) profile: bool,
     pub(super) read_every: Option<u64>,
     pub(super) folder: Option<Folder>,
+    pub(super) settings: Value,
+    pub(super) observer: Box<dyn FnMut(&Event)>,
+    pub(super) interrupt: Arc<AtomicBool>,
+    pub(super) communicator: Option<Arc<dyn Communicator>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            steps: 1000,
+            meta_batch: 1,
+            accumulate: 1,
+            micro_batch: None,
+            reduction: Reduction::Exact,
+            scaler: None,
+            clip_norm: None,
+            validate_every: 100,
+            patience: None,
+            checkpoint_every: 50,
+            profile: false,
+            read_every: None,
+            folder: None,
+            settings: Value::Null,
+            observer: Box::new(print_lines),
+            interrupt: Arc::default(),
+            communicator: None,
+        }
+    }
 }
 
 impl Options {

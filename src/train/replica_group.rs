@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::TrainError;
+use crate::learners::Divergence;
 use crate::parallel::{Communicator, ParallelError, Reduction, gather_numbers};
 
 /// The data-parallel group that shares the tasks of a step: the devices of this process, and the
@@ -28,7 +29,6 @@ impl<D> ReplicaGroup<D> {
         self.communicator.size() > 1
     }
 
-    /// Whether `flag` is set in any process.
     pub(super) fn any(&self, flag: bool) -> Result<bool, ParallelError> {
         if !self.is_multi_process() {
             return Ok(flag);
@@ -38,17 +38,17 @@ impl<D> ReplicaGroup<D> {
         Ok(flags[0] > 0.0)
     }
 
-    /// The value of the lowest rank that has one, in all processes.
+    /// That of the lowest rank that has one, in all processes.
     pub(super) fn first_of(
         &self,
-        mine: Option<[usize; 2]>,
-    ) -> Result<Option<[usize; 2]>, ParallelError> {
-        let mine: Vec<_> = mine.iter().flatten().map(|number| *number as f64).collect();
+        mine: Option<Divergence>,
+    ) -> Result<Option<Divergence>, ParallelError> {
+        let mine = mine.map_or(Vec::new(), |mine| vec![mine.task as f64, mine.step as f64]);
         let all = gather_numbers(&*self.communicator, &mine)?;
-        Ok(all.into_iter().find_map(|numbers| match numbers[..] {
-            [one, other] => Some([one as usize, other as usize]),
-            _ => None,
-        }))
+        let mut found = all.iter().filter_map(|numbers| numbers.first_chunk::<2>());
+        Ok(found
+            .next()
+            .map(|[task, step]| Divergence { task: *task as usize, step: *step as usize }))
     }
 
     /// Checks that the digest of the learner is the same in all processes.

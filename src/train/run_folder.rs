@@ -62,7 +62,6 @@ impl RunFolder {
         Ok(Self { path, _lock: lock, metrics: BufWriter::new(file), lines })
     }
 
-    /// The folder.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -77,7 +76,6 @@ impl RunFolder {
         folder.join("best.ckpt")
     }
 
-    /// Writes `config.json`.
     pub(super) fn write_config(&self, config: &impl Serialize) -> Result<(), TrainError> {
         let path = self.path.join("config.json");
         let text = serde_json::to_string_pretty(config).expect("settings are plain data");

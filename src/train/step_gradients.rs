@@ -1,13 +1,13 @@
 //! The gradient of a step, whoever computes its parts.
 
 use burn::module::AutodiffModule;
-use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, TensorData, Transaction};
 
+use super::TrainError;
+use super::averages::{self, Averages};
 use super::micro_batches::MicroBatches;
 use super::replica_group::ReplicaGroup;
-use super::{TrainError, averages};
 use crate::episode::{TaskKind, TaskSource};
 use crate::hardware::to_device;
 use crate::learners::{MetaGradients, MetaLearner};
@@ -15,20 +15,17 @@ use crate::parallel::{Contribution, FlatGradients, ParallelError, TreeSum, reduc
 use crate::phase::{Phase, phase, phase_on};
 use crate::precision::{LossScale, ScaledGrads};
 
-/// What a step learns from its tasks.
 pub(super) struct StepGradients<B: AutodiffBackend> {
     pub(super) figures: LossAndScore<B>,
     pub(super) gradients: ScaledGrads,
 }
 
-/// Loss and score of a step.
 pub(super) enum LossAndScore<B: AutodiffBackend> {
     Read { loss: f32, score: f64 },
     OnDevice([Tensor<B::InnerBackend, 1>; 2]),
 }
 
 impl<B: AutodiffBackend> LossAndScore<B> {
-    /// Both numbers.
     pub(super) fn read(self) -> (f32, f64) {
         match self {
             Self::Read { loss, score } => (loss, score),
@@ -40,7 +37,6 @@ impl<B: AutodiffBackend> LossAndScore<B> {
     }
 }
 
-/// The tasks of one step.
 #[derive(Clone, Copy)]
 pub(super) struct StepTasks<'a, T> {
     pub(super) source: &'a T,
@@ -138,7 +134,7 @@ where
     let share = (1.0 / weight) as f32;
     let mut gradients =
         gradients.scaled(share).into_gradients::<B, L>(&learner, &group.devices[0])?;
-    let learner = averages::with_changes::<B, L>(learner, &before, &mut gradients);
+    let learner = averages::with_changes::<B, L>(learner, &mut gradients);
     let gradients = ScaledGrads::new(gradients, scale);
     let figures = LossAndScore::Read { loss: (loss / weight) as f32, score: score / weight };
     Ok((learner, StepGradients { figures, gradients }))
@@ -165,7 +161,7 @@ impl<B: AutodiffBackend, L: AutodiffModule<B>> PendingPart<B, L> {
     }
 
     /// What the part adds to the sums: its means times its number of queries.
-    fn finish(self, before: &GradientsParams) -> Result<Contribution, ParallelError> {
+    fn finish(self, before: &Averages<B>) -> Result<Contribution, ParallelError> {
         let Self { replica, queries, found } = self;
         let weight = queries as f64;
         let (mut gradients, _) = found.gradients.into_parts();
@@ -179,7 +175,7 @@ impl<B: AutodiffBackend, L: AutodiffModule<B>> PendingPart<B, L> {
 }
 
 /// Both numbers in one read, which is where an accelerator is waited for.
-fn read<B: AutodiffBackend>(both: [Tensor<B::InnerBackend, 1>; 2]) -> [f64; 2] {
+pub(super) fn read<B: AutodiffBackend>(both: [Tensor<B::InnerBackend, 1>; 2]) -> [f64; 2] {
     let both = both.into_iter().fold(Transaction::default(), Transaction::register);
     let both: Vec<f64> = both.execute().iter().map(number).collect();
     [both[0], both[1]]
@@ -196,6 +192,7 @@ mod tests {
 
     use burn::backend::{Autodiff, Flex};
     use burn::module::{Module, ModuleVisitor, Param};
+    use burn::optim::GradientsParams;
     use burn::tensor::Tensor;
     use burn::tensor::backend::Backend;
     use fewshot_models::{Conv4, Conv4Config};

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::options::{Folder, Options};
 use super::report::Trained;
 use super::run::Run;
-use super::{Event, TrainError, print_lines};
+use super::{Event, TrainError};
 use crate::episode::{EpisodeSampler, TaskSource};
 use crate::learners::MetaLearner;
 use crate::parallel::{Communicator, Reduction};
@@ -52,10 +52,6 @@ pub struct MetaTrainer<L, O, S = f64, T = EpisodeSampler> {
     pub(super) source: Option<T>,
     pub(super) validation: Option<(T, usize)>,
     pub(super) options: Options,
-    pub(super) settings: Value,
-    pub(super) observer: Box<dyn FnMut(&Event)>,
-    pub(super) interrupt: Arc<AtomicBool>,
-    pub(super) communicator: Option<Arc<dyn Communicator>>,
 }
 
 impl<L, O, T> MetaTrainer<L, O, f64, T> {
@@ -67,25 +63,7 @@ impl<L, O, T> MetaTrainer<L, O, f64, T> {
             scheduler: 1e-3,
             source: None,
             validation: None,
-            options: Options {
-                steps: 1000,
-                meta_batch: 1,
-                accumulate: 1,
-                micro_batch: None,
-                reduction: Reduction::Exact,
-                scaler: None,
-                clip_norm: None,
-                validate_every: 100,
-                patience: None,
-                checkpoint_every: 50,
-                profile: false,
-                read_every: None,
-                folder: None,
-            },
-            settings: Value::Null,
-            observer: Box::new(print_lines),
-            interrupt: Arc::default(),
-            communicator: None,
+            options: Options::default(),
         }
     }
 }
@@ -133,7 +111,7 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// Rank 0 writes the run folder and calls the observer. If `fit` fails in one process, others may wait
     /// for it forever: [`abort`](Communicator::abort) ends them.
     pub fn communicator(self, communicator: Arc<dyn Communicator>) -> Self {
-        Self { communicator: Some(communicator), ..self }
+        self.with(|options| options.communicator = Some(communicator))
     }
 
     /// How gradients of several processes are reduced, [`Reduction::Exact`] by default.
@@ -161,10 +139,6 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
             source: self.source,
             validation: self.validation,
             options: self.options,
-            settings: self.settings,
-            observer: self.observer,
-            interrupt: self.interrupt,
-            communicator: self.communicator,
         }
     }
 
@@ -212,18 +186,18 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
 
     /// Further settings, stored with the run; a resumed run must have the same.
     pub fn settings(self, settings: Value) -> Self {
-        Self { settings, ..self }
+        self.with(|options| options.settings = settings)
     }
 
     /// Receives the events of training, in place of the lines on standard error.
     pub fn observe(self, observer: impl FnMut(&Event) + 'static) -> Self {
-        Self { observer: Box::new(observer), ..self }
+        self.with(|options| options.observer = Box::new(observer))
     }
 
     /// When this becomes true, the current step is finished, a checkpoint written, and
     /// [`TrainError::Interrupted`] returned.
     pub fn interrupt(self, interrupt: Arc<AtomicBool>) -> Self {
-        Self { interrupt, ..self }
+        self.with(|options| options.interrupt = interrupt)
     }
 
     fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {

@@ -134,7 +134,7 @@ impl Case {
                 InnerLoop::new(steps, rate)
             }
             Rule::GradientDescent { rate, clip: Some(norm) } => {
-                InnerLoop::new(steps, rate).with_clip_norm(norm)
+                InnerLoop::new(steps, rate).with_clip_norm(Some(norm))
             }
             Rule::Momentum { rate, momentum } => {
                 InnerLoop::new(steps, rate).with_rule(InnerRule::Momentum { momentum })

@@ -65,7 +65,7 @@ fn a_limit_that_cuts_nothing_changes_nothing() {
     let golden = Golden::read();
     let inner = InnerLoop::new(2, 0.05);
     let (loss, expected) = curves(&golden.networks["mlp"], &inner);
-    let (same, found) = curves(&golden.networks["mlp"], &inner.with_clip_norm(1e6));
+    let (same, found) = curves(&golden.networks["mlp"], &inner.with_clip_norm(Some(1e6)));
     assert!((loss - same).abs() < 1e-6);
     assert_close("clipped", &found, &expected, 1e-5);
 }
@@ -514,7 +514,7 @@ fn inner_loops_that_make_no_sense_are_refused() {
     for (inner, name) in [
         (InnerLoop::new(1, f64::NAN), "rate"),
         (InnerLoop::new(1, -0.1), "rate"),
-        (inner.clone().with_clip_norm(0.0), "norm"),
+        (inner.clone().with_clip_norm(Some(0.0)), "norm"),
         (inner.clone().with_rule(InnerRule::Momentum { momentum: 1.0 }), "momentum"),
         (
             inner.clone().with_rule(InnerRule::Adam {

@@ -1,5 +1,4 @@
-//! Gradients of an encoder whose segments, but for the last, are computed a second time instead of
-//! kept.
+//! Gradient checkpointing: all segments of an encoder but the last are computed twice instead of kept.
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;
@@ -17,14 +16,12 @@ use crate::random::{Purpose, Stream, backend_key};
 /// A tensor without the level of autodiff that differentiates it.
 type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 
-/// The gradients of an encoder, segment by segment from the last to the first, over any number of
-/// inputs whose gradients are added up.
+/// The gradients of an encoder by gradient checkpointing, added up over any number of inputs.
 ///
-/// A forward pass keeps what goes into each [segment](Encoder::forward_segment) and the graph of the
-/// last one, which is wanted first. After the backward pass through that, the graphs of those before
-/// it are made one at a time, from what went into them, and give the gradients of their parameters and
-/// of their input. So every segment but the last is computed twice, and memory holds the inputs of all
-/// and the graph of one.
+/// A forward pass keeps the input of each [segment](Encoder::forward_segment) and the graph of the last
+/// one. After the backward pass through that, the graphs of those before it are made one at a time, from
+/// the last to the first. So every segment but the last is computed twice, and memory holds the inputs of
+/// all and the graph of one.
 ///
 /// One input's graphs are gone before the next ones come: of several graphs on the same parameters,
 /// Burn 0.21 may drop those that have not had their backward pass when another has it.
@@ -33,15 +30,14 @@ type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 /// Under [`BnStatistics::Track`] running averages move once for each input.
 ///
 /// For an encoder that [draws](Encoder::DRAWS), the backend is seeded before each segment, alike in
-/// both passes, so that dropout masks are the same. The seeds follow from numbers that are drawn from
-/// the backend here, and so does the seed that [`gradients`](Self::gradients) leaves: a seeded
+/// both passes, so that dropout masks are the same. These seeds, and the one that
+/// [`gradients`](Self::gradients) leaves, follow from numbers that the backend draws here: a seeded
 /// program repeats, and its next step has other masks.
 ///
-/// The fused operations of a CPU keep their buffers for the next call, and the buffers of one segment
-/// may not fit another. So less memory is saved within one input than the graphs take, and more with
-/// more inputs.
+/// The fused operations of a CPU keep their buffers for the next call, and those of one segment may not
+/// fit another: more memory is saved over several inputs than over one.
 ///
-/// Parameters that are frozen get no gradient. The input gets none either.
+/// Frozen parameters get no gradient, and neither does the input.
 ///
 /// # Example
 /// ```
@@ -54,7 +50,7 @@ type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 ///
 /// let device = Default::default();
 /// let encoder = Conv4Config::omniglot().init::<B>(&device);
-/// let mut segments = Segments::new(&encoder, BnStatistics::Track, &device);
+/// let mut segments = Segments::new(&encoder, &encoder, BnStatistics::Track, &device);
 /// let images = Tensor::ones([2, 1, 28, 28], &device);
 /// segments.pass(images, |features| features.powi_scalar(2).mean().backward());
 /// assert_eq!(segments.gradients().len(), 4 * 4);
@@ -62,28 +58,16 @@ type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 ///
 /// # Source
 /// Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
-pub struct Segments<'a, B: AutodiffBackend, E, M = E> {
+pub struct Segments<'a, B: AutodiffBackend, E, M> {
     module: &'a M,
     encoder: &'a E,
-    /// The encoder with nothing to be differentiated: Burn keeps the graph of a forward pass until a
-    /// backward pass meets it, even if nobody can ask for one any more.
+    /// The encoder without gradients: Burn keeps the graph of a forward pass until a backward pass meets
+    /// it, even if nobody can ask for one any more.
     still: E,
     statistics: BnStatistics,
     masks: Option<Masks<B>>,
     inputs: u64,
     found: GradientsAccumulator<M>,
-}
-
-impl<'a, B, E> Segments<'a, B, E>
-where
-    B: AutodiffBackend,
-    E: Encoder<B> + AutodiffModule<B>,
-{
-    /// Passes through `encoder`, normalised by `statistics`. The device is the one whose random
-    /// numbers the encoder draws, if it does.
-    pub fn new(encoder: &'a E, statistics: BnStatistics, device: &B::Device) -> Self {
-        Self::within(encoder, encoder, statistics, device)
-    }
 }
 
 impl<'a, B, E, M> Segments<'a, B, E, M>
@@ -92,8 +76,9 @@ where
     E: Encoder<B> + AutodiffModule<B>,
     M: AutodiffModule<B>,
 {
-    /// The same of the encoder of a `module`, with the gradients of all of its parameters.
-    pub fn within(
+    /// Passes through the `encoder` of a `module`, or the same encoder, normalised by `statistics`, for the
+    /// gradients of all parameters of `module`; `device` draws the encoder's random numbers, if any.
+    pub fn new(
         module: &'a M,
         encoder: &'a E,
         statistics: BnStatistics,
@@ -165,12 +150,12 @@ where
 
     /// The sum over all inputs, by parameter.
     pub fn gradients(mut self) -> GradientsParams {
-        if let Some(masks) = &self.masks {
-            masks.leave();
-        }
+        // For what comes after.
+        self.seed(u64::MAX, usize::MAX);
         self.found.grads()
     }
 
+    /// Seeds the backend for a segment of an input, where the encoder draws.
     fn seed(&self, input: u64, segment: usize) {
         if let Some(masks) = &self.masks {
             masks.seed(input, segment);
@@ -200,17 +185,8 @@ impl<B: AutodiffBackend> Masks<B> {
         Self { key: backend_key::<B::InnerBackend>(device), device: device.clone() }
     }
 
-    /// Seeds the backend for a segment of an input.
     fn seed(&self, input: u64, segment: usize) {
-        self.set([input, segment as u64]);
-    }
-
-    /// Seeds the backend for what comes after.
-    fn leave(&self) {
-        self.set([u64::MAX; 2]);
-    }
-
-    fn set(&self, index: [u64; 2]) {
-        B::seed(&self.device, Stream::new(self.key, Purpose::Segment, index).seed());
+        let stream = Stream::new(self.key, Purpose::Segment, [input, segment as u64]);
+        B::seed(&self.device, stream.seed());
     }
 }

@@ -113,7 +113,7 @@ fn by_segments<E: Encoder<B> + AutodiffModule<B>>(
     inputs: &[Tensor<B, 4>],
     statistics: BnStatistics,
 ) -> Vec<Option<Vec<f32>>> {
-    let mut segments = Segments::new(encoder, statistics, &Default::default());
+    let mut segments = Segments::new(encoder, encoder, statistics, &Default::default());
     for x in inputs {
         segments.pass(x.clone(), |features| loss(features).backward());
     }

@@ -18,7 +18,7 @@ pub struct Tasks<B: Backend, K: TaskKind> {
 /// Tasks of a source: [training](Self::training) takes new ones epoch after epoch,
 /// [validations](Self::validation) take the same.
 pub struct TaskLoader<B: Backend, T> {
-    source: Arc<T>,
+    pub(super) source: Arc<T>,
     device: B::Device,
     /// Those of a validation, or of the first epoch.
     tasks: Range<u64>,
@@ -64,10 +64,6 @@ impl<B: Backend, T: TaskSource> TaskLoader<B, T> {
         self.epochs() * (self.tasks.end - self.tasks.start) / self.batch_size
     }
 
-    pub(super) fn source(&self) -> &T {
-        &self.source
-    }
-
     fn epochs(&self) -> u64 {
         self.epoch.as_ref().map_or(0, |epoch| epoch.load(Ordering::Relaxed))
     }
@@ -92,13 +88,7 @@ where
         let epoch = self.epoch.as_ref().map_or(0, |epoch| epoch.fetch_add(1, Ordering::Relaxed));
         let count = self.tasks.end - self.tasks.start;
         let first = self.tasks.start + epoch * count;
-        Box::new(Batches::<B, T> {
-            source: &self.source,
-            device: &self.device,
-            all: first..first + count,
-            next: first,
-            batch_size: self.batch_size,
-        })
+        Box::new(Batches { loader: self, all: first..first + count, next: first })
     }
 
     fn num_items(&self) -> usize {
@@ -126,13 +116,11 @@ where
     }
 }
 
-/// Tasks of one epoch, so many together.
+/// Batches of one epoch.
 struct Batches<'a, B: Backend, T> {
-    source: &'a T,
-    device: &'a B::Device,
+    loader: &'a TaskLoader<B, T>,
     all: Range<u64>,
     next: u64,
-    batch_size: u64,
 }
 
 impl<B: Backend, T: TaskSource> Iterator for Batches<'_, B, T> {
@@ -143,9 +131,10 @@ impl<B: Backend, T: TaskSource> Iterator for Batches<'_, B, T> {
         if first >= self.all.end {
             return None;
         }
-        self.next = (first + self.batch_size).min(self.all.end);
-        let batch = self.source.tasks::<B>(first..self.next, self.device);
-        Some(Tasks { step: first / self.batch_size, batch })
+        let TaskLoader { source, device, batch_size, .. } = self.loader;
+        self.next = (first + batch_size).min(self.all.end);
+        let batch = source.tasks::<B>(first..self.next, device);
+        Some(Tasks { step: first / batch_size, batch })
     }
 }
 

@@ -2,18 +2,14 @@
 //! stopping; with the feature `train-tui`.
 //!
 //! A [`MetaModel`] is a learner as the model that `burn-train` trains, and [`TaskLoader`]s bring its
-//! tasks. An epoch is so many meta-steps. Trained so, a
-//! learner ends with the parameters that [`MetaTrainer`](super::MetaTrainer) would have given it
-//! from the same tasks, optimizer and learning rate.
+//! tasks. An epoch is a number of meta-steps. The learner ends with the parameters that
+//! [`MetaTrainer`](super::MetaTrainer) would have given it from the same tasks, optimizer and learning rate.
 //!
 //! # Conventions
-//! - One device: the strategy that `SupervisedTraining` has by itself differentiates in the thread
-//!   that calls `launch`, as Burn 0.21 needs; other threads only read metrics and write files. Its
-//!   strategy for several devices differentiates in several threads at once, and adds up the
-//!   gradients that a meta-batch averages: a [`TaskLoader`] refuses it.
-//! - No `grads_accumulation`: it adds up gradients as well, and drops the last ones of an epoch
-//!   whose number of steps it does not divide. Enlarge the meta-batch instead; a [`MetaModel`]
-//!   refuses accumulation.
+//! - One device: a [`TaskLoader`] refuses the strategy for several, which differentiates in several
+//!   threads at once, and adds up the gradients that a meta-batch averages.
+//! - No `grads_accumulation`, which adds up gradients as well, and drops the last ones of an epoch whose
+//!   number of steps it does not divide: a [`MetaModel`] refuses it. Enlarge the meta-batch instead.
 //! - To go on after an epoch, [`TaskLoader::checkpoint`] and `SupervisedTraining::checkpoint`
 //!   want its number. The run then ends bit for bit as if it had never stopped, if recorded by
 //!   `burn::record::DefaultRecorder`: `CompactRecorder` rounds parameters to 16 bits.
@@ -72,7 +68,7 @@ pub use burn_train;
 pub use loader::{TaskLoader, Tasks};
 pub use mean_score::MeanScore;
 pub use model::{MetaModel, MetaModelError};
-pub use outcome::{HostOutcome, Outcome};
+pub use outcome::Outcome;
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;

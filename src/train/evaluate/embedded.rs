@@ -1,12 +1,13 @@
-//! Tests that embed every image once, however many episodes show it.
+//! Images embedded once each: all of a dataset, or those that the episodes of a test show.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use rayon::prelude::*;
 
-use crate::data::{ClassDataset, QuarterTurn};
+use crate::data::{ClassDataset, DataError, Features, QuarterTurn};
 use crate::episode::{Episode, EpisodeSampler, ImageRef, Part, gathered, images, labels};
 use crate::learners::heads::EmbeddedSupport;
 use crate::learners::{self, OnEmbeddings};
@@ -46,8 +47,9 @@ struct EmbeddedTest<'a, B: Backend> {
     sampler: &'a EpisodeSampler,
     device: &'a B::Device,
     limits: Limits,
-    rows: Rows,
-    /// Of the images that have rows, `[n, d]`.
+    /// Rows of the images in `embeddings`, in the order in which they are first shown.
+    rows: HashMap<(usize, usize, u8), usize>,
+    /// `[n, d]`.
     embeddings: Option<Tensor<B, 2>>,
     /// Length of an embedding.
     features: Option<usize>,
@@ -61,9 +63,8 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         device: &'a B::Device,
         limits: Limits,
     ) -> Self {
-        let rows = Rows::new(sampler.dataset());
-        let (embeddings, features, found) = (None, None, Vec::new());
-        Self { learner, sampler, device, limits, rows, embeddings, features, found }
+        let (rows, found) = (HashMap::new(), Vec::new());
+        Self { learner, sampler, device, limits, rows, embeddings: None, features: None, found }
     }
 
     fn run(mut self, episodes: Range<usize>) -> Vec<f64> {
@@ -76,32 +77,43 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         self.found
     }
 
-    /// Embeds what is new, and judges. Where that would be too much to keep, what is there is
-    /// forgotten; where it still is, one half comes after the other.
+    /// Embeds what is new, and judges, as many episodes at a time as can be kept for sure. Where that would
+    /// be too much beside what is there, this is forgotten.
     fn test(&mut self, episodes: &[Episode]) {
-        let had = self.rows.len();
-        let new = self.rows.number(episodes);
-        let numbers = self.rows.len() * self.features(&new);
-        if numbers <= self.limits.kept || had == 0 && episodes.len() == 1 {
+        let (protocol, features) = (self.sampler.protocol(), self.features(&episodes[0]));
+        let each = protocol.ways * protocol.examples() * features;
+        for episodes in episodes.chunks((self.limits.kept / each.max(1)).max(1)) {
+            let had = self.rows.len();
+            let mut new = self.number(episodes);
+            if had > 0 && self.rows.len() * features > self.limits.kept {
+                self.rows.clear();
+                self.embeddings = None;
+                new = self.number(episodes);
+            }
             self.embed(&new);
-            return self.judge(episodes);
+            self.judge(episodes);
         }
-        self.rows.forget();
-        self.embeddings = None;
-        if had > 0 {
-            return self.test(episodes);
+    }
+
+    /// Gives rows to images that have none, and tells which.
+    fn number(&mut self, episodes: &[Episode]) -> Vec<ImageRef> {
+        let mut new = Vec::new();
+        for shown in episodes.iter().flat_map(Episode::all_shown) {
+            let next = self.rows.len();
+            self.rows.entry(key(shown)).or_insert_with(|| {
+                new.push(shown);
+                next
+            });
         }
-        let (first, last) = episodes.split_at(episodes.len() / 2);
-        self.test(first);
-        self.test(last);
+        new
     }
 
     /// Length of an embedding; the first time an image is asked.
-    fn features(&mut self, shown: &[ImageRef]) -> usize {
+    fn features(&mut self, episode: &Episode) -> usize {
         if self.features.is_none() {
-            self.features = shown.first().map(|&one| self.embedded(&[one]).dims()[1]);
+            self.features = episode.all_shown().next().map(|one| self.embedded(&[one]).dims()[1]);
         }
-        self.features.expect("the first episode shows images")
+        self.features.expect("an episode shows images")
     }
 
     fn embedded(&self, shown: &[ImageRef]) -> Tensor<B, 2> {
@@ -129,7 +141,7 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         for episodes in episodes.chunks(together) {
             let part = |part| {
                 let shown = episodes.iter().flat_map(|episode| episode.shown(part));
-                let rows = shown.map(|shown| self.rows.of(shown) as usize);
+                let rows = shown.map(|shown| self.rows[&key(shown)]);
                 gathered(&embeddings, rows, episodes.len())
             };
             let labels = |each| labels::<B>(episodes.len(), protocol.ways, each, self.device);
@@ -142,61 +154,35 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
     }
 }
 
-/// Rows of the images of a dataset, in the order in which they are first shown.
-struct Rows {
-    /// Number of the first image of each class.
-    first: Vec<usize>,
-    turns: usize,
-    /// One more than the row of each image in each turn, or 0.
-    rows: Vec<u32>,
-    /// Places in `rows` that are not 0.
-    taken: Vec<usize>,
+/// What tells images of a dataset apart.
+fn key(ImageRef { class, example, turn }: ImageRef) -> (usize, usize, u8) {
+    (class, example, turn as u8)
 }
 
-impl Rows {
-    fn new(dataset: &dyn ClassDataset) -> Self {
-        let turns = if dataset.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
-        let mut count = 0;
-        let first = (0..dataset.classes()).map(|class| {
-            let first = count;
-            count += dataset.examples(class);
-            first
-        });
-        let first = first.collect();
-        // Pages of zeros that nothing is written to take no memory.
-        Self { first, turns, rows: vec![0; count * turns], taken: Vec::new() }
-    }
-
-    fn len(&self) -> usize {
-        self.taken.len()
-    }
-
-    fn place(&self, shown: ImageRef) -> usize {
-        (self.first[shown.class] + shown.example) * self.turns + shown.turn as usize % self.turns
-    }
-
-    /// The row of an image that has one.
-    fn of(&self, shown: ImageRef) -> u32 {
-        self.rows[self.place(shown)] - 1
-    }
-
-    /// Gives rows to images that have none, and tells which.
-    fn number(&mut self, episodes: &[Episode]) -> Vec<ImageRef> {
-        let mut new = Vec::new();
-        for shown in episodes.iter().flat_map(Episode::all_shown) {
-            let place = self.place(shown);
-            if self.rows[place] == 0 {
-                self.taken.push(place);
-                self.rows[place] = self.taken.len() as u32;
-                new.push(shown);
-            }
+/// The embeddings of all images of a dataset, upright.
+///
+/// # Errors
+/// Where two classes have one name, or an embedding is not finite.
+pub fn embed_all<B: Backend>(
+    learner: &dyn OnEmbeddings<B>,
+    dataset: &dyn ClassDataset,
+    device: &B::Device,
+) -> Result<Features, DataError> {
+    let mut length = 0;
+    let mut classes = Vec::with_capacity(dataset.classes());
+    for class in 0..dataset.classes() {
+        let shown = |example| ImageRef { class, example, turn: QuarterTurn::R0 };
+        let shown: Vec<_> = (0..dataset.examples(class)).map(shown).collect();
+        let mut rows = Vec::new();
+        for batch in shown.chunks(LIMITS.batch) {
+            // On a backend that differentiates nobody will ask for gradients.
+            let embedded = learner.embed(images(dataset, batch, device)).detach();
+            length = embedded.dims()[1];
+            rows.extend(embedded.into_data().iter::<f32>());
         }
-        new
+        classes.push((dataset.class_name(class), rows));
     }
-
-    fn forget(&mut self) {
-        self.taken.drain(..).for_each(|place| self.rows[place] = 0);
-    }
+    Features::new(length, classes)
 }
 
 #[cfg(all(test, feature = "flex"))]

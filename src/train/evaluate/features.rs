@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Score;
-use super::gram::{Gram, gram_accuracies};
+use super::gram::{gram_accuracies, mean_accuracies, products_pay};
 use crate::episode::{FeatureBatch, FeatureSampler, Measure, Protocol, QueryCounts};
 use crate::learners;
 use crate::learners::heads::{EmbeddedSupport, Head};
@@ -99,11 +99,10 @@ impl FeatureTest {
         device: &B::Device,
     ) -> FeatureEvaluation {
         let start = Instant::now();
-        let comparison = head.comparison().filter(|_| Gram::pays(sampler, self.episodes));
+        let comparison = head.comparison().filter(|_| products_pay(sampler, self.episodes));
         let accuracies = match (comparison, head.gram_head()) {
             (Some(comparison), _) => {
-                let gram = Gram::of::<B>(&comparison, sampler.features(), device);
-                gram.accuracies(sampler, self.episodes)
+                mean_accuracies::<B>(&comparison, sampler, self.episodes, device)
             }
             (None, Some(head)) => {
                 let together = batch::<B>(sampler, GATHERED_BY_A_THREAD);

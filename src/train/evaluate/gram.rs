@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::{Route, product, route};
 use rayon::prelude::*;
 
-use crate::data::{Comparison, Features};
+use crate::data::Comparison;
 use crate::episode::{FeatureSampler, Part};
 use crate::learners::heads::{GramHead, TaskGram, task_logits};
 use crate::metric::Metric;
@@ -151,74 +151,71 @@ impl Task {
     }
 }
 
-/// Products of which the scores of nearest class means are sums.
-pub(super) struct Gram {
-    products: Products,
-    metric: Metric,
+/// Whether the products of all pairs can be kept, and so many episodes take longer without them.
+pub(super) fn products_pay(sampler: &FeatureSampler, episodes: usize) -> bool {
+    let (features, protocol) = (sampler.features(), sampler.protocol());
+    let products = features.rows().saturating_mul(features.rows());
+    let gathered = (protocol.ways * protocol.examples()).saturating_mul(episodes);
+    products <= KEPT && products <= gathered.saturating_mul(PRODUCTS)
 }
 
-impl Gram {
-    /// Whether the matrix can be kept, and so many episodes take longer without it.
-    pub(super) fn pays(sampler: &FeatureSampler, episodes: usize) -> bool {
-        let (features, protocol) = (sampler.features(), sampler.protocol());
-        let products = features.rows().saturating_mul(features.rows());
-        let gathered = (protocol.ways * protocol.examples()).saturating_mul(episodes);
-        products <= KEPT && products <= gathered.saturating_mul(PRODUCTS)
-    }
+/// The accuracies of the first episodes by the nearest class mean, whose scores are sums of products of
+/// all pairs.
+pub(super) fn mean_accuracies<B: Backend>(
+    comparison: &Comparison,
+    sampler: &FeatureSampler,
+    episodes: usize,
+    device: &B::Device,
+) -> Vec<f64> {
+    let features = sampler.features();
+    let shape = [features.rows(), features.length()];
+    let values = TensorData::new(comparison.rows(features), shape);
+    let products = Products::of(Tensor::<B, 2>::from_data(values, device));
+    let accuracy = |index| mean_accuracy(&products, comparison.metric, sampler, index);
+    (0..episodes as u64).into_par_iter().map(accuracy).collect()
+}
 
-    pub(super) fn of<B: Backend>(
-        comparison: &Comparison,
-        features: &Features,
-        device: &B::Device,
-    ) -> Self {
-        let shape = [features.rows(), features.length()];
-        let values = TensorData::new(comparison.rows(features), shape);
-        let products = Products::of(Tensor::<B, 2>::from_data(values, device));
-        Self { products, metric: comparison.metric }
-    }
-
-    /// The accuracy of each of the first episodes.
-    pub(super) fn accuracies(&self, sampler: &FeatureSampler, episodes: usize) -> Vec<f64> {
-        let episodes = (0..episodes as u64).into_par_iter();
-        episodes.map(|index| self.accuracy(sampler, index)).collect()
-    }
-
-    fn accuracy(&self, sampler: &FeatureSampler, index: u64) -> f64 {
-        let task = Task::new(sampler, index);
-        let shots = sampler.protocol().shots;
-        let (support, queries) = task.rows.split_at(task.labels.len());
-        let mut best = vec![(f32::NEG_INFINITY, 0); queries.len()];
-        let mut scores = vec![0.0; queries.len()];
-        for (way, support) in support.chunks_exact(shots).enumerate() {
-            self.score(support, queries, &mut scores);
-            for (best, &score) in best.iter_mut().zip(&scores) {
-                if score > best.0 {
-                    *best = (score, way);
-                }
+fn mean_accuracy(products: &Products, metric: Metric, sampler: &FeatureSampler, index: u64) -> f64 {
+    let task = Task::new(sampler, index);
+    let shots = sampler.protocol().shots;
+    let (support, queries) = task.rows.split_at(task.labels.len());
+    let mut best = vec![(f32::NEG_INFINITY, 0); queries.len()];
+    let mut scores = vec![0.0; queries.len()];
+    for (way, support) in support.chunks_exact(shots).enumerate() {
+        score(products, metric, support, queries, &mut scores);
+        for (best, &score) in best.iter_mut().zip(&scores) {
+            if score > best.0 {
+                *best = (score, way);
             }
         }
-        let correct = task.wanted.iter().zip(&best).filter(|(label, best)| **label == best.1);
-        correct.count() as f64 / queries.len() as f64
     }
+    let correct = task.wanted.iter().zip(&best).filter(|(label, best)| **label == best.1);
+    correct.count() as f64 / queries.len() as f64
+}
 
-    /// How near each query is to the mean of `support`, up to what is the same for all classes: with
-    /// `c` the mean, `2 q c - c c` or `q c / |c|`.
-    fn score(&self, support: &[usize], queries: &[usize], scores: &mut [f32]) {
-        let shots = support.len() as f32;
-        scores.fill(0.0);
-        let mut square = 0.0;
-        for &row in support {
-            let products = self.products.row(row);
-            for (score, &query) in scores.iter_mut().zip(queries) {
-                *score += products[query];
-            }
-            square += support.iter().map(|&other| products[other]).sum::<f32>();
+/// How near each query is to the mean of `support`, up to what is the same for all classes: with
+/// `c` the mean, `2 q c - c c` or `q c / |c|`.
+fn score(
+    products: &Products,
+    metric: Metric,
+    support: &[usize],
+    queries: &[usize],
+    scores: &mut [f32],
+) {
+    let shots = support.len() as f32;
+    scores.fill(0.0);
+    let mut square = 0.0;
+    for &row in support {
+        let products = products.row(row);
+        for (score, &query) in scores.iter_mut().zip(queries) {
+            *score += products[query];
         }
-        let square = square / (shots * shots);
-        let (slope, shift) = match self.metric {
-            Metric::SquaredEuclidean => (2.0 / shots, square),
-            Metric::Cosine => (1.0 / (shots * square.max(LEAST_SQUARE).sqrt()), 0.0),
-        };
-        scores.iter_mut().for_each(|score| *score = slope * *score - shift);
+        square += support.iter().map(|&other| products[other]).sum::<f32>();
     }
+    let square = square / (shots * shots);
+    let (slope, shift) = match metric {
+        Metric::SquaredEuclidean => (2.0 / shots, square),
+        Metric::Cosine => (1.0 / (shots * square.max(LEAST_SQUARE).sqrt()), 0.0),
+    };
+    scores.iter_mut().for_each(|score| *score = slope * *score - shift);
 }

@@ -26,7 +26,7 @@ where
     /// Begins the run, or goes on with one, in all processes from the state that the first one has.
     pub(super) fn open(&mut self) -> Result<(), TrainError> {
         match self.options.folder.clone() {
-            Some(Folder::Old(folder)) => self.resume(&folder),
+            Some(Folder::Old(folder)) => return self.resume(&folder),
             Some(Folder::New(folder)) => {
                 let group = self.group.clone();
                 let config = self.config();
@@ -37,13 +37,12 @@ where
                     self.save_here()?;
                     Ok(Vec::new())
                 })?;
-                self.broadcast_parameters()
             }
-            None => self.broadcast_parameters(),
+            None => {}
         }
+        self.broadcast_parameters()
     }
 
-    /// The parameters of the first process.
     fn broadcast_parameters(&mut self) -> Result<(), TrainError> {
         if !self.group.is_multi_process() {
             return Ok(());

@@ -1,13 +1,13 @@
 //! Training under way.
 
 mod checkpoints;
-mod deferred;
-mod guard;
 mod step;
+#[cfg(all(test, feature = "flex"))]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use burn::lr_scheduler::LrScheduler;
@@ -25,14 +25,13 @@ use super::trainer::MetaTrainer;
 use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
 use crate::episode::{DataPlacement, TaskSource};
 use crate::hardware::panics::device_has_failed;
-use crate::hardware::{HardwareError, memory_stats, to_device};
+use crate::hardware::{HardwareError, devices_guarded, memory_stats, to_device};
 use crate::learners::MetaLearner;
 use crate::parallel::{agree, solo};
 use crate::phase::{self, Phase, PhaseTimes};
 use crate::precision::{Acceleration, GradScaler, GradScalerConfig, Precision};
-use deferred::{DeferredSteps, Interval};
+use step::DeferredSteps;
 
-/// A trainer at work.
 pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     /// Always there but for the time of a step, which wants the only copy.
     learner: Option<L>,
@@ -43,8 +42,6 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     data_on: DataPlacement,
     options: Options,
     settings: Value,
-    observer: Box<dyn FnMut(&Event)>,
-    interrupt: Arc<AtomicBool>,
     group: ReplicaGroup<B::Device>,
     parts: MicroBatches,
     /// Of a learner that computes in `f16`.
@@ -56,13 +53,11 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     best: Option<Checkpoint>,
     clock: Clock,
     last_loss: Option<f32>,
-    interval: Interval,
     deferred: DeferredSteps<B>,
     /// How often figures were read.
     reads: u64,
 }
 
-/// Time and steps of this process.
 struct Clock {
     start: Instant,
     /// Seconds.
@@ -89,6 +84,36 @@ where
     O: Optimizer<L, B>,
     S: LrScheduler,
 {
+    /// The run from beginning to end. A device that fails, which Burn tells by a panic, is an error that
+    /// says in which step and phase; every other panic stays one.
+    pub(super) fn guarded(
+        trainer: MetaTrainer<L, O, S, T>,
+        devices: Vec<B::Device>,
+    ) -> Result<Trained<L::InnerModule>, TrainError> {
+        let devices = match devices.is_empty() {
+            true => vec![trainer.learner.devices().into_iter().next().unwrap_or_default()],
+            false => devices,
+        };
+        let (mut run, mut reached) = (None, (0, None));
+        phase::failed();
+        let ended = devices_guarded::<B, Result<_, TrainError>>(&devices, || {
+            let trained = run.insert(Self::begin(trainer, devices.clone())?);
+            trained.train()?;
+            reached = (trained.progress.step, trained.kept());
+            run.take().expect("it has just trained").finish()
+        });
+        phase::wait_for_devices(false);
+        let failure = match ended {
+            Ok(ended) => return ended,
+            Err(failure) => Box::new(failure),
+        };
+        let under_way = run.as_ref().map(|run| (run.progress.step, run.kept()));
+        let (step, kept) = under_way.unwrap_or(reached);
+        // Tensors of a device that failed may fail to be given back.
+        let _ = devices_guarded::<B, _>(&devices, || drop(run));
+        Err(TrainError::Device { step, phase: phase::failed(), failure, kept })
+    }
+
     fn begin(
         trainer: MetaTrainer<L, O, S, T>,
         devices: Vec<B::Device>,
@@ -96,8 +121,8 @@ where
         let options = trainer.options;
         options.check(trainer.validation.as_ref().map(|(_, tasks)| *tasks))?;
         let learner = to_device::<B, L>(drawn::<B, _>(trainer.learner), &devices[0]);
-        let communicator = match trainer.communicator {
-            Some(communicator) => communicator,
+        let communicator = match &options.communicator {
+            Some(communicator) => communicator.clone(),
             None => Arc::new(solo()?),
         };
         let group = ReplicaGroup { devices, communicator, reduction: options.reduction };
@@ -115,7 +140,7 @@ where
         if let Some((source, _)) = &mut validation {
             place_data::<B, T>(source, &group.devices)?;
         }
-        let interval = Interval::new::<B>(options.read_every);
+        let deferred = DeferredSteps::new(options.read_every);
         let mut run = Self {
             scaler: (precision == Precision::MixedF16)
                 .then(|| options.scaler.clone().unwrap_or_else(GradScalerConfig::new).init())
@@ -126,9 +151,7 @@ where
             source,
             validation,
             data_on,
-            settings: trainer.settings,
-            observer: trainer.observer,
-            interrupt: trainer.interrupt,
+            settings: Value::Null,
             options,
             group,
             parts,
@@ -137,8 +160,7 @@ where
             best: None,
             clock: Clock::start(),
             last_loss: None,
-            interval,
-            deferred: DeferredSteps::new(),
+            deferred,
             reads: 0,
         };
         let first = run.source.tasks::<B>(0..1, run.device());
@@ -175,7 +197,7 @@ where
                 "count": tasks,
                 "every": self.options.validate_every,
             })),
-            "user": self.settings,
+            "user": self.options.settings,
         })
     }
 
@@ -187,7 +209,6 @@ where
         config
     }
 
-    /// That all processes are in the same run.
     fn agree(&self) -> Result<(), TrainError> {
         let all = json!({
             "settings": self.settings,
@@ -206,7 +227,7 @@ where
     fn train(&mut self) -> Result<(), TrainError> {
         let steps = self.options.steps;
         self.emit(&Event::Started { step: self.progress.step, steps });
-        let _waiting = Waiting::set(self.options.profile);
+        phase::wait_for_devices(self.options.profile);
         phase::take();
         self.clock = Clock::start();
         while self.progress.step < steps && !self.exhausted() {
@@ -221,7 +242,7 @@ where
                 self.read()?;
                 self.validate()?;
             }
-            let interrupted = self.group.any(self.interrupt.load(Ordering::Relaxed))?;
+            let interrupted = self.group.any(self.options.interrupt.load(Ordering::Relaxed))?;
             let due = moved && step.is_multiple_of(self.options.checkpoint_every);
             if validating || due || interrupted || self.exhausted() {
                 self.read()?;
@@ -252,7 +273,7 @@ where
     /// One process speaks for all.
     fn emit(&mut self, event: &Event) {
         if self.group.is_root() {
-            (self.observer)(event);
+            (self.options.observer)(event);
         }
     }
 
@@ -315,22 +336,6 @@ fn place_data<B: AutodiffBackend, T: TaskSource>(
         found = source.place_data::<B>(device, free.map(|free| free.0))?;
     }
     Ok(found)
-}
-
-/// Lets phases wait for devices until it is dropped.
-struct Waiting;
-
-impl Waiting {
-    fn set(waits: bool) -> Self {
-        phase::wait_for_devices(waits);
-        Self
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        phase::wait_for_devices(false);
-    }
 }
 
 /// Low precision without units for it costs accuracy and gains nothing.

@@ -1,15 +1,25 @@
+//! Steps, and those whose loss, score and finite check stay on the device for a while, so that the host does
+//! not wait for it: they are read later, several at once.
+
+use std::time::{Duration, Instant};
+
 use burn::lr_scheduler::LrScheduler;
-use burn::optim::{GradientsParams, Optimizer};
+use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Tensor, Transaction};
+use fewshot_kernels::{DeviceGradStats, Route, route};
 
 use super::Run;
 use crate::episode::{Measure, TaskKind, TaskSource};
 use crate::learners::{Divergence, MetaLearner};
 use crate::phase::{self, Phase, PhaseTimes, phase_on};
 use crate::precision::{FiniteGrads, GradScaler, LossScale, ScaledGrads};
+use crate::train::averages::{self, Averages};
 use crate::train::metrics::Line;
-use crate::train::step_gradients::{LossAndScore, StepGradients, StepTasks, step_gradients};
-use crate::train::{Event, StepMetrics, TrainError, averages};
+use crate::train::step_gradients::{
+    LossAndScore, StepGradients, StepTasks, number, step_gradients,
+};
+use crate::train::{Event, StepMetrics, TrainError};
 
 impl<B, L, O, S, T> Run<B, L, O, S, T>
 where
@@ -57,7 +67,7 @@ where
     }
 
     /// Counts a step that was made, which took this.
-    pub(super) fn count_step(&mut self) -> PhaseTimes {
+    fn count_step(&mut self) -> PhaseTimes {
         self.progress.step += 1;
         self.clock.steps += 1;
         let phases = phase::take();
@@ -65,8 +75,7 @@ where
         phases
     }
 
-    /// Tells of a step that was made.
-    pub(super) fn report_metrics(
+    fn report_metrics(
         &mut self,
         step: u64,
         (loss, score): (f32, f64),
@@ -114,43 +123,35 @@ where
 
     fn finite(&mut self, gradients: ScaledGrads) -> Result<Option<FiniteGrads>, TrainError> {
         let learner = self.learner.as_ref().expect("every step puts the learner back");
-        match &mut self.scaler {
-            Some(scaler) => {
-                let found = scaler.unscale::<B, L>(gradients, learner)?.ok();
-                self.progress.scaler = Some(scaler.state());
-                Ok(found)
-            }
-            None => match gradients.unscale::<B, L>(learner) {
-                Ok(gradients) => Ok(Some(gradients)),
-                Err(_) => {
-                    let step = self.progress.step;
-                    Err(TrainError::NonFiniteGradient { step, kept: self.kept() })
-                }
-            },
-        }
+        let Some(scaler) = &mut self.scaler else {
+            let found = gradients.unscale::<B, L>(learner).map(Some);
+            let step = self.progress.step;
+            return found.map_err(|_| TrainError::NonFiniteGradient { step, kept: self.kept() });
+        };
+        let found = scaler.unscale::<B, L>(gradients, learner)?.ok();
+        self.progress.scaler = Some(scaler.state());
+        Ok(found)
     }
 
     /// What a step moves besides the parameters goes back to where it was.
-    fn restore(&mut self, averages: Option<GradientsParams>) {
+    fn restore(&mut self, averages: Option<Averages<B>>) {
         if let (Some(averages), Some(learner)) = (averages, self.learner.take()) {
             self.learner = Some(averages::restore::<B, L>(learner, &averages));
         }
     }
 
-    /// Where a loss was lost.
     fn not_finite(&self, loss: f32) -> TrainError {
         let tasks = self.tasks();
         let (size, rank) = (self.group.devices.len(), self.group.communicator.rank());
-        let mine = (rank * size..(rank + 1) * size)
+        let mut mine = (rank * size..(rank + 1) * size)
             .flat_map(|replica| self.parts.of_replica(replica, self.group.count()));
-        let mut mine = mine.into_iter();
         let divergence = mine.find_map(|part| {
             let found = self.learner().divergence(&tasks.batch::<B>(part, self.device()))?;
             let task = self.parts.tasks(part).start + found.task;
             Some(Divergence { task, ..found })
         });
-        let divergence = match self.group.first_of(divergence.map(|it| [it.task, it.step])) {
-            Ok(divergence) => divergence.map(|[task, step]| Divergence { task, step }),
+        let divergence = match self.group.first_of(divergence) {
+            Ok(divergence) => divergence,
             Err(error) => return error.into(),
         };
         TrainError::NonFiniteLoss {
@@ -160,5 +161,122 @@ where
             divergence,
             kept: self.kept(),
         }
+    }
+
+    /// Whether a step can be made before its figures are known: a scale of losses and the clipping of
+    /// gradients depend on what they are.
+    fn defers_reads(&self) -> bool {
+        self.deferred.most > 1 && self.scaler.is_none() && self.options.clip_norm.is_none()
+    }
+
+    /// The step along gradients that are taken for finite until they are read.
+    fn step_deferred(
+        &mut self,
+        figures: [Tensor<B::InnerBackend, 1>; 2],
+        gradients: ScaledGrads,
+    ) -> Result<(), TrainError> {
+        let device = self.device().clone();
+        let (learning_rate, gradients) = phase_on::<B, _>(Phase::Step, &device, || {
+            let (gradients, stats) = gradients.on_device::<B, L>(self.learner());
+            let learning_rate = self.scheduler.step();
+            let learner = self.learner.take().expect("every step puts the learner back");
+            self.learner = Some(self.optimizer.step(learning_rate, learner, gradients));
+            (learning_rate, stats)
+        });
+        let (phases, step) = (self.count_step(), self.progress.step);
+        self.deferred.push(DeferredStep { figures, gradients, step, learning_rate, phases });
+        match self.deferred.is_due() {
+            true => self.read(),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads and reports the figures of all steps made, in one wait for the device.
+    ///
+    /// # Errors
+    /// That of the first step whose loss or gradient is not finite. Its parameters are gone, so that it
+    /// cannot be told where an inner loop left the finite numbers.
+    pub(super) fn read(&mut self) -> Result<(), TrainError> {
+        let mut steps = std::mem::take(&mut self.deferred.steps);
+        let Some(last) = steps.len().checked_sub(1) else { return Ok(()) };
+        let read = phase::phase(Phase::Backward, || {
+            let figures = steps.iter().flat_map(|step| step.figures.iter().cloned());
+            let gradients = steps.iter().flat_map(|step| step.gradients.tensors());
+            figures.chain(gradients).fold(Transaction::default(), Transaction::register).execute()
+        });
+        self.reads += 1;
+        // The time of waiting is counted to the last step.
+        let waited = phase::take();
+        self.clock.phases += waited;
+        steps[last].phases += waited;
+        let mut read = read.into_iter();
+        let figures: Vec<_> = read.by_ref().take(2 * steps.len()).collect();
+        for (done, figures) in steps.into_iter().zip(figures.chunks_exact(2)) {
+            let DeferredStep { gradients, step, learning_rate, phases, .. } = done;
+            let (loss, score) = (number(&figures[0]) as f32, number(&figures[1]));
+            if !loss.is_finite() {
+                return Err(TrainError::NonFiniteLoss {
+                    loss,
+                    step: step - 1,
+                    episode: (step - 1) * self.options.tasks(),
+                    divergence: None,
+                    kept: self.kept(),
+                });
+            }
+            let stats = gradients.read(read.by_ref().take(gradients.tensors().count()));
+            if !stats.is_finite() {
+                return Err(TrainError::NonFiniteGradient { step: step - 1, kept: self.kept() });
+            }
+            self.report_metrics(step, (loss, score), learning_rate, None, phases)?;
+        }
+        Ok(())
+    }
+}
+
+/// Steps that an accelerator is not read for, by default.
+const STEPS: u64 = 32;
+
+/// And how long it is not.
+const TIME: Duration = Duration::from_millis(500);
+
+/// What is known of steps that were made, and what is to be read of them.
+pub(super) struct DeferredSteps<B: AutodiffBackend> {
+    steps: Vec<DeferredStep<B>>,
+    since: Instant,
+    /// They are read after so many, and after this time.
+    most: u64,
+    longest: Duration,
+}
+
+struct DeferredStep<B: AutodiffBackend> {
+    figures: [Tensor<B::InnerBackend, 1>; 2],
+    gradients: DeviceGradStats<B::InnerBackend>,
+    /// Steps done with this one.
+    step: u64,
+    learning_rate: f64,
+    phases: PhaseTimes,
+}
+
+impl<B: AutodiffBackend> DeferredSteps<B> {
+    /// Read after as many steps as were asked for; else after every step of a processor, which computes
+    /// at once.
+    pub(super) fn new(asked: Option<u64>) -> Self {
+        let (most, longest) = match (asked, route::<B>()) {
+            (Some(steps), _) => (steps, Duration::MAX),
+            (None, Route::Device(_)) => (STEPS, TIME),
+            (None, _) => (1, Duration::MAX),
+        };
+        Self { steps: Vec::new(), since: Instant::now(), most, longest }
+    }
+
+    fn push(&mut self, step: DeferredStep<B>) {
+        if self.steps.is_empty() {
+            self.since = Instant::now();
+        }
+        self.steps.push(step);
+    }
+
+    fn is_due(&self) -> bool {
+        self.steps.len() as u64 >= self.most || self.since.elapsed() >= self.longest
     }
 }
