@@ -3,6 +3,7 @@ use std::collections::HashSet;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
 
 use super::{ParallelError, Sum};

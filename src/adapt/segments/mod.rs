@@ -186,7 +186,7 @@ impl<B: AutodiffBackend> Masks<B> {
     }
 
     fn seed(&self, input: u64, segment: usize) {
-        let stream = Stream::new(self.key, Purpose::Segment, [input, segment as u64]);
+        let mut stream = Stream::new(self.key, Purpose::Segment, [input, segment as u64]);
         B::seed(&self.device, stream.seed());
     }
 }
