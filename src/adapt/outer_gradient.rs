@@ -30,88 +30,85 @@ pub(crate) fn outer_gradient<B: AutodiffBackend>(
     rates: &InnerRates<B>,
     loss: &OuterLoss<'_, B>,
 ) -> MetaGradient<B> {
+    let outer = Outer { steps, rates, loss };
     if steps.inner.order == Order::First && rates.kind() == RateKind::Fixed {
-        return first_order(steps, start, rates, loss);
+        return outer.first_order(start);
     }
     match route {
-        SecondOrder::Unrolled => unrolled(steps, start, rates, loss),
-        SecondOrder::Chain => chain(steps, start, rates, loss),
+        SecondOrder::Unrolled => outer.unrolled(start),
+        SecondOrder::Chain => outer.chain(start),
     }
 }
 
-/// By the graph of the whole loop.
-fn unrolled<B: AutodiffBackend>(
-    steps: &InnerSteps<'_, B>,
-    start: Vec<Tensor<B, 1>>,
-    rates: &InnerRates<B>,
-    loss: &OuterLoss<'_, B>,
-) -> MetaGradient<B> {
-    let start = leaf(&FastWeights::start(start));
-    let learned = leaves(&rates.tensors());
-    let rates = rates.with(&learned);
-    let mut total = loss(0, &start.values);
-    let mut fast = start.clone();
-    for step in 0..steps.inner.steps {
-        fast = steps.advance(step, fast, &rates);
-        total = sum(total, loss(step + 1, &fast.values));
-    }
-    let total = total.expect("an outer loss after some step");
-    let mut found = backward(&total);
-    let mut gradients = |tensors: &[Tensor<B, 1>]| -> Vec<_> {
-        tensors.iter().map(|tensor| tensor.grad_remove(&mut found)).collect()
-    };
-    let (start, rates) = (gradients(&start.values), gradients(&learned));
-    MetaGradient { loss: total.inner(), start, rates }
+/// What is differentiated.
+struct Outer<'a, B: AutodiffBackend> {
+    steps: &'a InnerSteps<'a, B>,
+    rates: &'a InnerRates<B>,
+    loss: &'a OuterLoss<'a, B>,
 }
 
-/// From the last step to the first: the cotangent of the fast weights after a step becomes that of
-/// those before it by the graph of this step alone, which is made again from them.
-///
-/// For gradient descent at the rate `a` that is `v <- v - a H v` with the Hessian `H` of the support
-/// loss; the graph of the step gives it for every rule, for clipped gradients and for learned rates.
-fn chain<B: AutodiffBackend>(
-    steps: &InnerSteps<'_, B>,
-    start: Vec<Tensor<B, 1>>,
-    rates: &InnerRates<B>,
-    loss: &OuterLoss<'_, B>,
-) -> MetaGradient<B> {
-    let constant = rates.with(&rates.tensors().into_iter().map(Tensor::detach).collect::<Vec<_>>());
-    let mut before = vec![FastWeights::start(start).map(Tensor::detach)];
-    // The last step is made once, with its graph.
-    for step in 1..steps.inner.steps {
-        let fast = steps.advance(step - 1, before[step - 1].clone(), &constant);
-        before.push(fast.map(Tensor::detach));
-    }
-    let mut back = OuterBackward::<B>::new(before[0].values.len(), rates.tensors().len());
-    for step in (0..steps.inner.steps).rev() {
-        let fast = before.pop().expect("the fast weights before each step");
-        let device = fast.values[0].device();
-        phase_on::<B, _>(Phase::Backward, &device, || {
-            back.through(steps, step, &fast, rates, loss);
-        });
-        if step == 0 {
-            before.push(fast);
+impl<B: AutodiffBackend> Outer<'_, B> {
+    /// By the graph of the whole loop.
+    fn unrolled(&self, start: Vec<Tensor<B, 1>>) -> MetaGradient<B> {
+        let &Self { steps, rates, loss } = self;
+        let start = leaf(&FastWeights::start(start));
+        let learned = leaves(&rates.tensors());
+        let rates = rates.with(&learned);
+        let mut total = loss(0, &start.values);
+        let mut fast = start.clone();
+        for step in 0..steps.inner.steps {
+            fast = steps.advance(step, fast, &rates);
+            total = sum(total, loss(step + 1, &fast.values));
         }
+        let total = total.expect("an outer loss after some step");
+        let mut found = backward(&total);
+        let mut gradients = |tensors: &[Tensor<B, 1>]| -> Vec<_> {
+            tensors.iter().map(|tensor| tensor.grad_remove(&mut found)).collect()
+        };
+        let (start, rates) = (gradients(&start.values), gradients(&learned));
+        MetaGradient { loss: total.inner(), start, rates }
     }
-    back.at(0, &before[0].values, loss);
-    back.found()
-}
 
-/// Where inner gradients are constants, a change of the start moves all fast weights alike.
-fn first_order<B: AutodiffBackend>(
-    steps: &InnerSteps<'_, B>,
-    start: Vec<Tensor<B, 1>>,
-    rates: &InnerRates<B>,
-    loss: &OuterLoss<'_, B>,
-) -> MetaGradient<B> {
-    let mut back = OuterBackward::<B>::new(start.len(), 0);
-    let mut fast = FastWeights::start(start).map(Tensor::detach);
-    back.at(0, &fast.values, loss);
-    for step in 0..steps.inner.steps {
-        fast = steps.advance(step, fast, rates).map(Tensor::detach);
-        back.at(step + 1, &fast.values, loss);
+    /// From the last step to the first: the cotangent of the fast weights after a step becomes that of
+    /// those before it by the graph of this step alone, which is made again from them.
+    ///
+    /// For gradient descent at the rate `a` that is `v <- v - a H v` with the Hessian `H` of the support
+    /// loss; the graph of the step gives it for every rule, for clipped gradients and for learned rates.
+    fn chain(&self, start: Vec<Tensor<B, 1>>) -> MetaGradient<B> {
+        let &Self { steps, rates, loss } = self;
+        let learned: Vec<_> = rates.tensors().into_iter().map(Tensor::detach).collect();
+        let constant = rates.with(&learned);
+        let mut before = vec![FastWeights::start(start).map(Tensor::detach)];
+        // The last step is made once, with its graph.
+        for step in 1..steps.inner.steps {
+            let fast = steps.advance(step - 1, before[step - 1].clone(), &constant);
+            before.push(fast.map(Tensor::detach));
+        }
+        let mut back = OuterBackward::<B>::new(before[0].values.len(), learned.len());
+        for step in (0..steps.inner.steps).rev() {
+            let fast = before.pop().expect("the fast weights before each step");
+            let device = fast.values[0].device();
+            phase_on::<B, _>(Phase::Backward, &device, || back.through(self, step, &fast));
+            if step == 0 {
+                before.push(fast);
+            }
+        }
+        back.at(0, &before[0].values, loss);
+        back.found()
     }
-    back.found()
+
+    /// Where inner gradients are constants, a change of the start moves all fast weights alike.
+    fn first_order(&self, start: Vec<Tensor<B, 1>>) -> MetaGradient<B> {
+        let &Self { steps, rates, loss } = self;
+        let mut back = OuterBackward::<B>::new(start.len(), 0);
+        let mut fast = FastWeights::start(start).map(Tensor::detach);
+        back.at(0, &fast.values, loss);
+        for step in 0..steps.inner.steps {
+            fast = steps.advance(step, fast, rates).map(Tensor::detach);
+            back.at(step + 1, &fast.values, loss);
+        }
+        back.found()
+    }
 }
 
 /// What has come back so far.
@@ -133,14 +130,8 @@ impl<B: AutodiffBackend> OuterBackward<B> {
     }
 
     /// Through one step from `fast`, with the outer loss behind it.
-    fn through(
-        &mut self,
-        steps: &InnerSteps<'_, B>,
-        step: usize,
-        fast: &FastWeights<B>,
-        rates: &InnerRates<B>,
-        loss: &OuterLoss<'_, B>,
-    ) {
+    fn through(&mut self, outer: &Outer<'_, B>, step: usize, fast: &FastWeights<B>) {
+        let &Outer { steps, rates, loss } = outer;
         let fast = leaf(fast);
         let learned = leaves(&rates.tensors());
         let after = steps.advance(step, fast.clone(), &rates.with(&learned));

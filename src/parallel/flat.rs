@@ -110,7 +110,7 @@ impl FlatGradients {
         self
     }
 
-    /// The same with zeros for those of `present` that have no gradient here.
+    /// The same with zeros for those of `present`, which holds all that are here, without a gradient here.
     pub(super) fn spread(self, present: &[bool]) -> Self {
         if self.present == present {
             return self;
@@ -128,8 +128,7 @@ impl FlatGradients {
                 (false, false) => {}
             }
         }
-        let present = union(&self.present, present);
-        Self { lengths: self.lengths, present, values }
+        Self { lengths: self.lengths, present: present.to_vec(), values }
     }
 }
 
@@ -138,15 +137,12 @@ impl Sum for FlatGradients {
     /// If they are of different modules.
     fn plus(self, right: Self) -> Self {
         assert_eq!(self.lengths, right.lengths, "gradients of one module");
-        let present = union(&self.present, &right.present);
+        let both = self.present.iter().zip(&right.present);
+        let present: Vec<_> = both.map(|(left, right)| *left || *right).collect();
         let (mut sum, right) = (self.spread(&present), right.spread(&present));
         sum.values.iter_mut().zip(right.values).for_each(|(sum, right)| *sum += right);
         sum
     }
-}
-
-fn union(left: &[bool], right: &[bool]) -> Vec<bool> {
-    left.iter().zip(right).map(|(left, right)| *left || *right).collect()
 }
 
 /// The float tensors of a module in the order in which it is visited, each once.

@@ -56,27 +56,27 @@ impl GradScalerConfig {
     /// # Errors
     /// Where a number makes no sense.
     pub fn init(self) -> Result<GradScaler, ScaleError> {
-        let (growth, backoff, min) = (self.growth_factor, self.backoff_factor, self.min_scale);
-        let (name, wanted, found) = match self.growth_interval {
-            _ if !(growth > 1.0 && growth.is_finite()) => {
-                ("growth factor", "finite and above 1", growth)
-            }
-            _ if !(backoff > 0.0 && backoff < 1.0) => {
-                ("backoff factor", "between 0 and 1", backoff)
-            }
-            0 => ("growth interval", "at least 1 step", 0.0),
+        let Self { growth_factor: growth, backoff_factor: backoff, growth_interval, .. } = self;
+        let min = self.min_scale;
+        let settings = [
+            ("growth factor", "finite and above 1", growth, growth > 1.0 && growth.is_finite()),
+            ("backoff factor", "between 0 and 1", backoff, backoff > 0.0 && backoff < 1.0),
+            ("growth interval", "at least 1 step", growth_interval.into(), growth_interval > 0),
             // A smaller one has no finite inverse in f32.
-            _ if !min.is_normal() || min < 0.0 => {
-                ("smallest loss scale", "finite and at least 1.2e-38", min.into())
-            }
-            _ => {
-                self.check_scale("initial loss scale", self.init_scale)?;
-                let scale = self.init_scale;
-                let state = GradScalerState { scale, growth_tracker: 0, skipped: 0 };
-                return Ok(GradScaler { config: self, state });
-            }
-        };
-        Err(ScaleError::Setting { name, wanted: wanted.to_owned(), found })
+            (
+                "smallest loss scale",
+                "finite and at least 1.2e-38",
+                min.into(),
+                min.is_normal() && min > 0.0,
+            ),
+        ];
+        if let Some((name, wanted, found, _)) = settings.into_iter().find(|(.., fits)| !fits) {
+            return Err(ScaleError::Setting { name, wanted: wanted.to_owned(), found });
+        }
+        self.check_scale("initial loss scale", self.init_scale)?;
+        let scale = self.init_scale;
+        let state = GradScalerState { scale, growth_tracker: 0, skipped: 0 };
+        Ok(GradScaler { config: self, state })
     }
 
     fn check_scale(&self, name: &'static str, found: f32) -> Result<(), ScaleError> {
