@@ -21,10 +21,15 @@ pub trait Communicator: Send + Sync {
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError>;
 
     /// Replaces `bytes` by those of process 0, of whatever length.
-    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), ParallelError>;
+    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), ParallelError> {
+        *bytes = self.all_gather(bytes)?.swap_remove(0);
+        Ok(())
+    }
 
     /// Waits for all processes.
-    fn barrier(&self) -> Result<(), ParallelError>;
+    fn barrier(&self) -> Result<(), ParallelError> {
+        self.all_gather(&[]).map(drop)
+    }
 
     /// Ends all processes, which would wait for this one for ever if it ended alone.
     fn abort(&self, code: i32) -> !;
@@ -49,14 +54,6 @@ impl Communicator for Solo {
 
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
         Ok(vec![bytes.to_vec()])
-    }
-
-    fn broadcast(&self, _: &mut Vec<u8>) -> Result<(), ParallelError> {
-        Ok(())
-    }
-
-    fn barrier(&self) -> Result<(), ParallelError> {
-        Ok(())
     }
 
     fn abort(&self, code: i32) -> ! {

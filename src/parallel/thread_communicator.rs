@@ -60,11 +60,6 @@ impl Communicator for ThreadCommunicator<'_> {
         Ok(all)
     }
 
-    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), ParallelError> {
-        *bytes = self.all_gather(bytes)?.swap_remove(0);
-        Ok(())
-    }
-
     fn barrier(&self) -> Result<(), ParallelError> {
         self.mailboxes.barrier.wait();
         Ok(())

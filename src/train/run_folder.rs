@@ -21,7 +21,7 @@ const FILES: [&str; 5] = ["config.json", "metrics.jsonl", "curves.svg", "last.ck
 /// | `best.ckpt` | the learner at its best validation |
 #[derive(Debug)]
 pub struct RunFolder {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Held as long as the run goes on; the system lets go of it when the process ends.
     _lock: File,
     metrics: BufWriter<File>,
@@ -62,10 +62,6 @@ impl RunFolder {
         Ok(Self { path, _lock: lock, metrics: BufWriter::new(file), lines })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The checkpoint that a run in `folder` resumes from.
     pub fn last(folder: &Path) -> PathBuf {
         folder.join("last.ckpt")
@@ -86,10 +82,6 @@ impl RunFolder {
         let written = self.metrics.write_all(to_json_line(&line).as_bytes());
         self.lines.push(line);
         written.map_err(TrainError::io(self.path.join("metrics.jsonl")))
-    }
-
-    pub(super) fn write_best(&self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
-        Ok(checkpoint.write(&Self::best(&self.path))?)
     }
 
     /// Metrics first: a checkpoint never knows more than they do.

@@ -111,11 +111,14 @@ where
         });
         let pending: Vec<_> = parts
             .map(|(index, part)| {
-                let batch = tasks.batch::<B>(part, &group.devices[index]);
+                let device = &group.devices[index];
+                let batch = tasks.batch::<B>(part, device);
                 // A part must not move the averages that another one begins with.
-                let pending =
-                    PendingPart::<B, L>::start::<T::Kind>(replicas[index].clone(), &batch, scale);
-                (index, part, pending)
+                let replica = replicas[index].clone();
+                let forward = || replica.meta_gradients(&batch, scale);
+                let found = phase_on::<B, _>(Phase::Forward, device, forward);
+                let [count, each, ..] = T::Kind::queries(&batch).dims();
+                (index, part, PendingPart::<B, L> { replica, queries: count * each, found })
             })
             .collect();
         for (index, part, pending) in pending {
@@ -148,18 +151,6 @@ struct PendingPart<B: AutodiffBackend, L> {
 }
 
 impl<B: AutodiffBackend, L: AutodiffModule<B>> PendingPart<B, L> {
-    fn start<K: TaskKind>(replica: L, batch: &K::Batch<B>, scale: LossScale) -> Self
-    where
-        L: MetaLearner<B, K>,
-    {
-        let queries = K::queries(batch);
-        let [tasks, each, ..] = queries.dims();
-        let found = phase_on::<B, _>(Phase::Forward, &queries.device(), || {
-            replica.meta_gradients(batch, scale)
-        });
-        Self { replica, queries: tasks * each, found }
-    }
-
     /// What the part adds to the sums: its means times its number of queries.
     fn finish(self, before: &Averages<B>) -> Result<Contribution, ParallelError> {
         let Self { replica, queries, found } = self;

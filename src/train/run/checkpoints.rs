@@ -113,7 +113,11 @@ where
         }
         let best = self.progress.validated(found);
         if best {
-            self.keep_best()?;
+            let learner = self.learner_checkpoint();
+            if let Some(folder) = &self.folder {
+                learner.write(&RunFolder::best(&folder.path))?;
+            }
+            self.best = Some(learner);
         }
         let metrics = ValidationMetrics { step: self.progress.step, validation: found };
         if let Some(folder) = &mut self.folder {
@@ -122,15 +126,6 @@ where
         }
         self.clock.validating += start.elapsed().as_secs_f64();
         self.emit(&Event::Validated { metrics, best });
-        Ok(())
-    }
-
-    fn keep_best(&mut self) -> Result<(), TrainError> {
-        let best = self.learner_checkpoint();
-        if let Some(folder) = &self.folder {
-            folder.write_best(&best)?;
-        }
-        self.best = Some(best);
         Ok(())
     }
 

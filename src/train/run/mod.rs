@@ -320,7 +320,7 @@ where
     }
 
     fn kept(&self) -> Option<PathBuf> {
-        self.folder.as_ref().map(|folder| folder.path().to_owned())
+        self.folder.as_ref().map(|folder| folder.path.clone())
     }
 }
 
