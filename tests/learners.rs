@@ -720,7 +720,7 @@ mod placements {
         use super::*;
 
         pub fn images_are_on_the_device_where_they_fit<B: Backend>() {
-            let bytes = glyphs().bytes() as u64;
+            let bytes = glyphs().block().expect("one block").pixels().len() as u64;
             let auto = |free| placed::<B>(DataPlacement::Auto, free);
             assert_eq!(auto(None), Ok(DataPlacement::Device));
             assert_eq!(auto(Some(4 * bytes)), Ok(DataPlacement::Device));

@@ -6,10 +6,10 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{ConvBlock, Precision, Route, StackOptions, conv_stack, route};
+use fewshot_kernels::{ConvBlock, Precision, Route, StackOptions, Statistics, conv_stack, route};
 
 use crate::encoder::{Encoder, task_by_task};
-use crate::nn::batch_norm::{stack_statistics, track_all};
+use crate::nn::batch_norm::track_all;
 use crate::nn::{
     BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool,
 };
@@ -206,7 +206,11 @@ impl<B: Backend> Conv4<B> {
         let (epsilon, precision) = (self.blocks[0].norm.epsilon, self.precision);
         let options = StackOptions { epsilon, precision, ..options };
         let blocks: Vec<_> = range.clone().map(|index| self.tensors(index)).collect();
-        let output = conv_stack(x, &blocks, stack_statistics(norms(), statistics), options);
+        let moments = match statistics {
+            BnStatistics::Running => Statistics::Running(norms().map(BatchNorm::running).collect()),
+            BnStatistics::Batch | BnStatistics::Track => Statistics::Batch,
+        };
+        let output = conv_stack(x, &blocks, moments, options);
         if statistics == BnStatistics::Track {
             track_all(norms(), output.moments);
         }
@@ -318,9 +322,7 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         if index + 1 < segments {
             return maps;
         }
-        let features = self.read_out(maps);
-        let [n, d] = features.dims();
-        features.reshape([n, d, 1, 1])
+        self.read_out(maps).unsqueeze_dims(&[-1, -1])
     }
 
     fn architecture(&self) -> String {

@@ -1,13 +1,13 @@
 use burn::config::Config;
-use burn::module::{Initializer, Module};
+use burn::module::Module;
 use burn::nn::PaddingConfig2d;
-use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{FusedConvOptions, depthwise_conv2d, fused_conv2d};
 
 use crate::encoder::Encoder;
-use crate::nn::conv::{conv, convolve};
+use crate::nn::conv::{conv, conv_config, convolve};
 use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
@@ -107,18 +107,11 @@ fn same<B: Backend>(
     groups: usize,
     device: &B::Device,
 ) -> Conv2d<B> {
-    let side = window / 2;
-    let padding = match stride {
-        1 => PaddingConfig2d::Explicit(side, side, side, side),
-        _ => PaddingConfig2d::Same,
-    };
-    Conv2dConfig::new(channels, [window, window])
-        .with_stride([stride, stride])
-        .with_groups(groups)
-        .with_padding(padding)
-        .with_bias(false)
-        .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
-        .init(device)
+    let config = conv_config(channels, window, stride).with_groups(groups);
+    match stride {
+        1 => config.init(device),
+        _ => config.with_padding(PaddingConfig2d::Same).init(device),
+    }
 }
 
 fn relu6<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
@@ -187,16 +180,12 @@ impl<B: Backend> Block<B> {
         if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
             y = embedded(conv, norm, y, RELU6, None);
         }
-        let y = self.filtered(y);
+        let depthwise = &self.depthwise_conv;
+        let options = options(depthwise, &y, RELU6);
+        let y = depthwise_conv2d(y, depthwise.weight.val(), self.bn1.running_map(), options);
         let [n, _, h, w] = y.dims();
         let add = (x.dims() == [n, self.project_conv.weight.dims()[0], h, w]).then_some(x);
         embedded(&self.project_conv, &self.bn2, y, [f32::NEG_INFINITY, f32::INFINITY], add)
-    }
-
-    /// The convolution of each channel by itself, normalised by running averages.
-    fn filtered(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        let options = options(&self.depthwise_conv, &x, RELU6);
-        depthwise_conv2d(x, self.depthwise_conv.weight.val(), self.bn1.running_map(), options)
     }
 }
 

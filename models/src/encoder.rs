@@ -81,9 +81,7 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
         statistics: BnStatistics,
     ) -> Tensor<B, 4> {
         assert_eq!(index, 0, "{} has one segment", self.architecture());
-        let features = self.encode(x, statistics);
-        let [n, d] = features.dims();
-        features.reshape([n, d, 1, 1])
+        self.encode(x, statistics).unsqueeze_dims(&[-1, -1])
     }
 
     /// What the network is, for reports and to tell whether a checkpoint fits: two encoders with the

@@ -40,7 +40,8 @@ pub trait Objects {
     /// Values that are not plain.
     type Object;
 
-    /// Whether values may be put into what is no list and no dictionary, and be forgotten there.
+    /// Whether what is called may be no function, and values be put into what is no list and no dictionary: both are
+    /// forgotten.
     const FORGETS: bool;
 
     /// What a function makes of its arguments.
@@ -50,8 +51,8 @@ pub trait Objects {
     fn call(
         &mut self,
         values: &Values<Self::Object>,
-        function: usize,
-        arguments: usize,
+        function: &str,
+        arguments: &[usize],
     ) -> Step<Node<Self::Object>>;
 
     /// What a value becomes that is given a state, if it is another.
@@ -60,10 +61,12 @@ pub trait Objects {
     /// Where it takes none.
     fn build(
         &mut self,
-        values: &Values<Self::Object>,
-        node: usize,
-        state: usize,
-    ) -> Step<Option<Node<Self::Object>>>;
+        _values: &Values<Self::Object>,
+        _node: usize,
+        _state: usize,
+    ) -> Step<Option<Node<Self::Object>>> {
+        Ok(None)
+    }
 }
 
 /// What is wrong is told as a text.
@@ -195,7 +198,13 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
             b'Q' => self.pop_several(1).map(|_| Node::None)?,
             b'R' | 0x81 => {
                 let of = self.pop_several(2)?;
-                self.objects.call(&self.values, of[0], of[1])?
+                match [of[0], of[1]].map(|of| &self.values.nodes[of]) {
+                    [Node::Function(name), Node::List(arguments)] => {
+                        self.objects.call(&self.values, name, arguments)?
+                    }
+                    _ if O::FORGETS => Node::None,
+                    _ => return Err("what is called is no function".into()),
+                }
             }
             _ => return Err(format!("it has the unknown instruction {code:#04x}")),
         })

@@ -160,8 +160,7 @@ impl<B: Backend> Encoder<B> for ResNet12<B> {
         if index < 3 {
             return maps;
         }
-        let [n, c, ..] = maps.dims();
-        global_avg_pool(maps).reshape([n, c, 1, 1])
+        global_avg_pool(maps).unsqueeze_dims(&[-1, -1])
     }
 
     fn architecture(&self) -> String {

@@ -1,15 +1,16 @@
 //! Pretrained networks by name, with their weights.
 
 use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::{Route, route};
 use fewshot_models::{
-    BnStatistics, Conv4, EfficientNetLite, EfficientNetLiteConfig, Encoder, Preprocessing,
-    Pretrained, ResNet, ResNet12, ResNet12Config, ResNetConfig, Vit, VitConfig, WeightsError,
-    WideResNet, WideResNetConfig,
+    BnStatistics, Conv4, EfficientNetLiteConfig, Encoder, Preprocessing, Pretrained,
+    ResNet12Config, ResNetConfig, VitConfig, WideResNetConfig,
 };
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -51,12 +52,24 @@ pub struct PretrainedBackbone<B: Backend> {
 
 #[derive(Clone, Debug)]
 enum Network<B: Backend> {
+    /// Trained here.
     Conv4(Box<Conv4<B>>),
-    EfficientNetLite(EfficientNetLite<B>),
-    ResNet(ResNet<B>),
-    ResNet12(Box<ResNet12<B>>),
-    Vit(Vit<B>),
-    WideResNet(WideResNet<B>),
+    Published {
+        network: Arc<dyn Embeds<B>>,
+        /// Images that a core of a host embeds at a time: several where weights are large beside what is made of an image.
+        on_a_core: usize,
+    },
+}
+
+/// An encoder of any type, which normalises by its running averages.
+trait Embeds<B: Backend>: Debug + Send + Sync {
+    fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2>;
+}
+
+impl<B: Backend, E: Encoder<B> + Sync> Embeds<B> for E {
+    fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
+        self.encode(images, BnStatistics::Running)
+    }
 }
 
 impl BackboneId {
@@ -211,14 +224,17 @@ impl<B: Backend> PretrainedBackbone<B> {
         let encoded = |images: &[f32]| {
             let shape = [images.len() / values, channels, height, width];
             let images = Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device);
-            self.network.encode(images).into_data().iter::<f32>().collect()
+            self.network.embed(images).into_data().iter::<f32>().collect()
         };
         let rows: Vec<Vec<f32>> = match route::<B>() {
             // Maps of few pictures stay in the cache of a core; those of a batch do not.
             Route::Host(_) => {
-                let together = self.network.images_on_a_core() * values;
+                let together = match self.network {
+                    Network::Conv4(_) => 1,
+                    Network::Published { on_a_core, .. } => on_a_core,
+                };
                 // Within the pool, where a part of an operation costs the least to share.
-                rayon::scope(|_| images.par_chunks(together).map(encoded).collect())
+                rayon::scope(|_| images.par_chunks(together * values).map(encoded).collect())
             }
             _ => images.chunks(BATCH * values).map(encoded).collect(),
         };
@@ -227,16 +243,8 @@ impl<B: Backend> PretrainedBackbone<B> {
         (rows, length)
     }
 
-    /// Feature vectors of the pictures in files, and their length; few pictures are in memory at a time.
-    ///
-    /// # Errors
-    /// At the first file that cannot be read.
-    pub fn embed_files(&self, files: &[PathBuf]) -> Result<(Vec<f32>, usize)> {
-        let (rows, length, _) = self.embed_each(files, |_| ())?;
-        Ok((rows, length))
-    }
-
-    /// The same, with something else that is made of each picture.
+    /// Feature vectors of the pictures in files, their length, and something else that is made of each picture; few
+    /// pictures are in memory at a time.
     pub(super) fn embed_each<T: Send>(
         &self,
         files: &[PathBuf],
@@ -262,7 +270,7 @@ impl<B: Backend> PretrainedBackbone<B> {
         let mut length = 0;
         let mut classes = Vec::new();
         for (class, files) in picture_files(root)? {
-            let (rows, features) = self.embed_files(&files)?;
+            let (rows, features, _) = self.embed_each(&files, |_| ())?;
             length = features;
             classes.push((class, rows));
         }
@@ -272,57 +280,46 @@ impl<B: Backend> PretrainedBackbone<B> {
 
 impl<B: Backend> Network<B> {
     fn load(name: &str, file: &Path, device: &B::Device) -> Result<(Self, Preprocessing)> {
-        let resnet = |config: ResNetConfig| -> Result<_, WeightsError> {
-            let network = config.init(device).load_weights(file)?;
-            Ok((Self::ResNet(network), config.preprocessing()))
-        };
-        let vit = |config: VitConfig| -> Result<_, WeightsError> {
-            let network = config.init(device).load_weights(file)?;
-            Ok((Self::Vit(network), config.preprocessing()))
-        };
-        Ok(match name {
-            "dinov2-s" => vit(VitConfig::dinov2_s14())?,
-            "dinov2-b" => vit(VitConfig::dinov2_b14())?,
-            "clip-b32" => vit(VitConfig::clip_b32())?,
+        let resnet =
+            |of: ResNetConfig| Self::published(of.init(device), file, of.preprocessing(), 1);
+        let vit = |of: VitConfig| Self::published(of.init(device), file, of.preprocessing(), 4);
+        match name {
+            "dinov2-s" => vit(VitConfig::dinov2_s14()),
+            "dinov2-b" => vit(VitConfig::dinov2_b14()),
+            "clip-b32" => vit(VitConfig::clip_b32()),
             "efficientnet-lite0" => {
                 let config = EfficientNetLiteConfig::new();
-                let network = config.init(device).load_weights(file)?;
-                (Self::EfficientNetLite(network), config.preprocessing())
+                Self::published(config.init(device), file, config.preprocessing(), 1)
             }
-            "resnet18" => resnet(ResNetConfig::resnet18())?,
-            "resnet34" => resnet(ResNetConfig::resnet34())?,
-            "resnet50" => resnet(ResNetConfig::resnet50())?,
+            "resnet18" => resnet(ResNetConfig::resnet18()),
+            "resnet34" => resnet(ResNetConfig::resnet34()),
+            "resnet50" => resnet(ResNetConfig::resnet50()),
             "resnet12" => {
                 let config = ResNet12Config::new();
-                let network = config.init(device).load_weights(file)?;
-                (Self::ResNet12(Box::new(network)), config.preprocessing())
+                Self::published(config.init(device), file, config.preprocessing(), 1)
             }
             "wrn-28-10" => {
                 let config = WideResNetConfig::new();
-                let network = config.init(device).load_weights(file)?;
-                (Self::WideResNet(network), config.preprocessing())
+                Self::published(config.init(device), file, config.preprocessing(), 1)
             }
-            _ => return Err(unknown(name)),
-        })
-    }
-
-    /// Images that a core of a host embeds at a time: several where weights are large beside what is made of an image.
-    fn images_on_a_core(&self) -> usize {
-        match self {
-            Self::Vit(_) => 4,
-            _ => 1,
+            _ => Err(unknown(name)),
         }
     }
 
-    fn encode(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
-        let running = BnStatistics::Running;
+    fn published<E: Encoder<B> + Pretrained<B> + Sync + 'static>(
+        network: E,
+        file: &Path,
+        preprocessing: Preprocessing,
+        on_a_core: usize,
+    ) -> Result<(Self, Preprocessing)> {
+        let network = Arc::new(network.load_weights(file)?);
+        Ok((Self::Published { network, on_a_core }, preprocessing))
+    }
+
+    fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
         match self {
-            Self::Conv4(network) => network.encode(images, running),
-            Self::EfficientNetLite(network) => network.encode(images, running),
-            Self::ResNet(network) => network.encode(images, running),
-            Self::ResNet12(network) => network.encode(images, running),
-            Self::Vit(network) => network.encode(images, running),
-            Self::WideResNet(network) => network.encode(images, running),
+            Self::Conv4(network) => network.embed(images),
+            Self::Published { network, .. } => network.embed(images),
         }
     }
 }

@@ -5,12 +5,13 @@ use std::path::Path;
 use burn::tensor::backend::Backend;
 
 use super::model_file::{Content, Noted};
-use super::{Calibration, PretrainedBackbone, Result, Thumbnail};
+use super::{Calibration, LeftOut, PretrainedBackbone, Result, Thumbnail};
 use crate::data::Features;
 
 /// A model that is begun: it has a single class, so that there is nothing to choose among yet.
 ///
 /// Its file is that of an [`AdaptedModel`](super::AdaptedModel), which opens it when it has two classes.
+#[derive(Clone)]
 pub struct BegunModel<B: Backend> {
     /// The network.
     pub backbone: PretrainedBackbone<B>,
@@ -36,25 +37,24 @@ impl<B: Backend> BegunModel<B> {
         device: &B::Device,
     ) -> Result<Self> {
         let path = path.as_ref();
-        let content = Content::read(path)?;
-        let backbone = content.backbone(path, weights, device)?;
-        let Content { noted, examples, thumbnails, .. } = content;
-        Ok(Self { backbone, method: noted.method, examples, thumbnails })
+        Content::read(path)?.begun(path, weights, device)
     }
 
     /// Writes the file, whole or not at all.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(self, path: impl AsRef<Path>) -> Result {
-        let Self { backbone, method, examples, thumbnails } = self;
-        let noted = Noted {
-            backbone: backbone.origin().clone(),
-            method,
-            calibration: Calibration::default(),
-            left_out: None,
-        };
-        let parameters = backbone.parameters();
-        Content { noted, examples, parameters, thumbnails }.write(path.as_ref())
+    pub fn write(&self, path: impl AsRef<Path>) -> Result {
+        self.content(Calibration::default(), None).write(path.as_ref())
+    }
+
+    pub(super) fn content(&self, calibration: Calibration, left_out: Option<LeftOut>) -> Content {
+        let (backbone, method) = (self.backbone.origin().clone(), self.method.clone());
+        Content {
+            noted: Noted { backbone, method, calibration, left_out },
+            examples: self.examples.clone(),
+            parameters: self.backbone.parameters(),
+            thumbnails: self.thumbnails.clone(),
+        }
     }
 }

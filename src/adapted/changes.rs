@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 
-use super::{AdaptedModel, AdaptedModelError, PretrainedBackbone, Result, classes};
+use super::{AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Result, classes};
 use crate::data::{Features, Picture, picture_files};
 
 /// A small picture of an example: the content of a JPEG file with [`THUMBNAIL_SIDE`] pixels along a side.
@@ -48,9 +48,9 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Errors
     /// If there is no picture, and at the first one that cannot be read.
     pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self> {
-        let kept = self.has_thumbnails();
+        let kept = self.begun.thumbnails.iter().any(Option::is_some);
         let beside = |picture: &Picture| if kept { small(picture) } else { None };
-        let (mut rows, _, mut thumbnails) = self.backbone.embed_each(files, beside)?;
+        let (mut rows, _, mut thumbnails) = self.begun.backbone.embed_each(files, beside)?;
         let mut classes = self.all();
         match classes.iter_mut().find(|class| class.name == name) {
             Some(there) => {
@@ -76,43 +76,36 @@ impl<B: Backend> AdaptedModel<B> {
         self.changed(classes)
     }
 
-    /// Small pictures of the [examples](Self::examples), row by row, where there are any.
-    pub fn thumbnails(&self) -> &[Option<Thumbnail>] {
-        &self.thumbnails
-    }
-
-    /// Whether there is a small picture of any example.
-    pub fn has_thumbnails(&self) -> bool {
-        self.thumbnails.iter().any(Option::is_some)
-    }
-
     /// With these small pictures of the [examples](Self::examples), row by row.
     ///
     /// # Panics
     /// When they are not as many as the examples.
-    pub fn with_thumbnails(self, thumbnails: Vec<Option<Thumbnail>>) -> Self {
-        assert_eq!(thumbnails.len(), self.examples.rows(), "small pictures and examples");
-        Self { thumbnails, ..self }
+    pub fn with_thumbnails(mut self, thumbnails: Vec<Option<Thumbnail>>) -> Self {
+        assert_eq!(thumbnails.len(), self.begun.examples.rows(), "small pictures and examples");
+        self.begun.thumbnails = thumbnails;
+        self
     }
 
     /// Without small pictures of examples.
-    pub fn without_thumbnails(self) -> Self {
-        let none = vec![None; self.examples.rows()];
-        self.with_thumbnails(none)
+    pub fn without_thumbnails(mut self) -> Self {
+        self.begun.thumbnails.fill(None);
+        self
     }
 
     fn all(&self) -> Vec<Class> {
-        let mut rest = self.thumbnails.iter().cloned();
-        let each = classes(&self.examples).into_iter();
-        each.map(|(name, rows)| {
-            let count = rows.len() / self.examples.length();
-            Class { name, rows, thumbnails: rest.by_ref().take(count).collect() }
+        let BegunModel { examples, thumbnails, .. } = &self.begun;
+        let each = classes(examples).into_iter().enumerate();
+        each.map(|(class, (name, rows))| Class {
+            name,
+            rows,
+            thumbnails: thumbnails[examples.rows_of(class)].to_vec(),
         })
         .collect()
     }
 
     fn changed(self, classes: Vec<Class>) -> Result<Self> {
-        Self::of_classes(self.backbone, &self.method, self.examples.length(), classes)
+        let BegunModel { backbone, method, examples, .. } = self.begun;
+        Self::of_classes(backbone, &method, examples.length(), classes)
     }
 
     fn of_classes(

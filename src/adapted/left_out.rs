@@ -99,8 +99,8 @@ pub(super) fn left_out<B: Backend>(
 pub(super) fn means(examples: &Features) -> Vec<Vec<f64>> {
     let mean = |class| {
         let mut sum = vec![0.0; examples.length()];
-        for row in examples.rows_of(class) {
-            sum.iter_mut().zip(examples.row(row)).for_each(|(sum, x)| *sum += f64::from(*x));
+        for row in examples.class_values(class).chunks_exact(examples.length()) {
+            sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
         }
         sum
     };

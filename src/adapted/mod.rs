@@ -33,7 +33,7 @@ use crate::learners::heads::{
     AnyHead, EmbeddedSupport, FittedHead, HEAD_NAMES, Head, TRAINED_ON_EPISODES,
 };
 use left_out::left_out;
-use model_file::{Content, Noted, RESERVED};
+use model_file::{Content, RESERVED};
 
 /// What can fail over adapted models; rustdoc shows it written out.
 type Result<T = (), E = AdaptedModelError> = std::result::Result<T, E>;
@@ -57,11 +57,7 @@ type Result<T = (), E = AdaptedModelError> = std::result::Result<T, E>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct AdaptedModel<B: Backend> {
-    backbone: PretrainedBackbone<B>,
-    method: String,
-    examples: Features,
-    /// One of each example, where it is kept.
-    thumbnails: Vec<Option<Thumbnail>>,
+    begun: BegunModel<B>,
     calibration: Calibration,
     left_out: Option<LeftOut>,
     means: Vec<Vec<f64>>,
@@ -120,20 +116,21 @@ impl<B: Backend> AdaptedModel<B> {
         class_names(&examples).iter().try_for_each(|name| Self::check_class_name(name))?;
         let head = head::<B>(method, &examples, backbone.device())?;
         let (left_out, calibration) = left_out(&head, &examples, backbone.device());
-        Ok(Self::of(backbone, head, (method, calibration, left_out), examples))
+        let (method, thumbnails) = (method.to_owned(), vec![None; examples.rows()]);
+        let begun = BegunModel { backbone, method, examples, thumbnails };
+        Ok(Self::of(begun, &head, calibration, left_out))
     }
 
     fn of(
-        backbone: PretrainedBackbone<B>,
-        head: AnyHead<B>,
-        (method, calibration, left_out): (&str, Calibration, Option<LeftOut>),
-        examples: Features,
+        begun: BegunModel<B>,
+        head: &AnyHead<B>,
+        calibration: Calibration,
+        left_out: Option<LeftOut>,
     ) -> Self {
-        let rows: Vec<_> = (0..examples.rows()).collect();
-        let fitted = head.fit(support(&examples, &rows, backbone.device()));
-        let (method, means) = (method.to_owned(), left_out::means(&examples));
-        let thumbnails = vec![None; examples.rows()];
-        Self { backbone, method, examples, thumbnails, calibration, left_out, means, fitted }
+        let rows: Vec<_> = (0..begun.examples.rows()).collect();
+        let fitted = head.fit(support(&begun.examples, &rows, begun.backbone.device()));
+        let means = left_out::means(&begun.examples);
+        Self { begun, calibration, left_out, means, fitted }
     }
 
     /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does, if they are not in the file.
@@ -157,32 +154,23 @@ impl<B: Backend> AdaptedModel<B> {
         let path = path.as_ref();
         let content = Content::read(path)?;
         let head = head::<B>(&content.noted.method, &content.examples, device)?;
-        let backbone = content.backbone::<B>(path, weights, device)?;
-        let Content { noted, examples, thumbnails, .. } = content;
-        let state = (noted.method.as_str(), noted.calibration, noted.left_out);
-        Ok(Self::of(backbone, head, state, examples).with_thumbnails(thumbnails))
+        let (calibration, left_out) = (content.noted.calibration, content.noted.left_out.clone());
+        let begun = content.begun(path, weights, device)?;
+        Ok(Self::of(begun, &head, calibration, left_out))
     }
 
     /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone; of one that
-    /// was trained here the weights, too; and the [small pictures](Self::thumbnails) that there are, up to 48 MiB.
+    /// was trained here the weights, too; and the small pictures that there are, up to 48 MiB.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result {
-        let noted = Noted {
-            backbone: self.backbone.origin().clone(),
-            method: self.method.clone(),
-            calibration: self.calibration,
-            left_out: self.left_out.clone(),
-        };
-        let (examples, parameters) = (self.examples.clone(), self.backbone.parameters());
-        let thumbnails = self.thumbnails.clone();
-        Content { noted, examples, parameters, thumbnails }.write(path.as_ref())
+        self.begun.content(self.calibration, self.left_out.clone()).write(path.as_ref())
     }
 
     /// What the model makes of each picture.
     pub fn predict(&self, pictures: &[Picture]) -> Vec<Prediction> {
-        self.classify(&self.backbone.embed(pictures).0)
+        self.classify(&self.begun.backbone.embed(pictures).0)
     }
 
     /// What the model makes of pictures that its [backbone](PretrainedBackbone::embed) has embedded, one after the other.
@@ -190,14 +178,14 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Panics
     /// When these are not whole embeddings.
     pub fn classify(&self, embeddings: &[f32]) -> Vec<Prediction> {
-        let length = self.examples.length();
+        let length = self.begun.examples.length();
         assert!(embeddings.len().is_multiple_of(length), "embeddings have {length} values");
         if embeddings.is_empty() {
             return Vec::new();
         }
         let shape = [1, embeddings.len() / length, length];
         let queries = TensorData::new(embeddings.to_vec(), shape);
-        let queries = Tensor::<B, 3>::from_data(queries, self.backbone.device());
+        let queries = Tensor::<B, 3>::from_data(queries, self.begun.backbone.device());
         let logits: Vec<f32> = self.fitted.logits(queries).into_data().iter().collect();
         let names = self.class_names();
         let of_picture = |(logits, row): (&[f32], &[f32])| {
@@ -220,10 +208,10 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Panics
     /// When the embedding has another length.
     pub fn nearest(&self, embedding: &[f32], count: usize) -> Vec<(usize, f64)> {
-        assert_eq!(embedding.len(), self.examples.length(), "values of an embedding");
+        assert_eq!(embedding.len(), self.begun.examples.length(), "values of an embedding");
         let embedding: Vec<_> = embedding.iter().copied().map(f64::from).collect();
-        let cosine = |row| (row, left_out::cosine(&embedding, self.examples.row(row)));
-        let mut found: Vec<_> = (0..self.examples.rows()).map(cosine).collect();
+        let cosine = |row| (row, left_out::cosine(&embedding, self.begun.examples.row(row)));
+        let mut found: Vec<_> = (0..self.begun.examples.rows()).map(cosine).collect();
         found.sort_by(|one, other| other.1.total_cmp(&one.1));
         found.truncate(count);
         found
@@ -231,22 +219,27 @@ impl<B: Backend> AdaptedModel<B> {
 
     /// Names of the classes, sorted.
     pub fn class_names(&self) -> Vec<String> {
-        class_names(&self.examples)
+        class_names(&self.begun.examples)
     }
 
     /// The embeddings that the classes were learned from.
     pub fn examples(&self) -> &Features {
-        &self.examples
+        &self.begun.examples
     }
 
     /// Name of the method.
     pub fn method(&self) -> &str {
-        &self.method
+        &self.begun.method
+    }
+
+    /// What it was learned from, with the network.
+    pub fn begun(&self) -> &BegunModel<B> {
+        &self.begun
     }
 
     /// The network.
     pub fn backbone(&self) -> &PretrainedBackbone<B> {
-        &self.backbone
+        &self.begun.backbone
     }
 
     /// Whether predictions say how likely a picture is of a known class at all.
@@ -277,10 +270,8 @@ fn class_names(examples: &Features) -> Vec<String> {
 
 /// Every class with its rows.
 fn classes(examples: &Features) -> Vec<(String, Vec<f32>)> {
-    let rows = |class| examples.rows_of(class).flat_map(|row| examples.row(row).to_vec()).collect();
-    (0..examples.classes())
-        .map(|class| (examples.class_name(class).to_owned(), rows(class)))
-        .collect()
+    let names = class_names(examples).into_iter().enumerate();
+    names.map(|(class, name)| (name, examples.class_values(class).to_vec())).collect()
 }
 
 /// These rows as the support of one task.

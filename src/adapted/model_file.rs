@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::trained::Parameters;
 use super::{
-    AdaptedModelError, BackboneOrigin, Calibration, LeftOut, PretrainedBackbone, Result, Thumbnail,
-    classes,
+    AdaptedModelError, BackboneOrigin, BegunModel, Calibration, LeftOut, PretrainedBackbone,
+    Result, Thumbnail, classes,
 };
 use crate::data::{DataError, Features};
 use crate::files;
@@ -96,8 +96,19 @@ impl Content {
         written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
     }
 
-    /// The network that was embedded with, with these weights if its own are not in the file.
-    pub(super) fn backbone<B: Backend>(
+    /// The examples with the network that embedded them, with these weights if its own are not in the file `path`.
+    pub(super) fn begun<B: Backend>(
+        self,
+        path: &Path,
+        weights: Option<&Path>,
+        device: &B::Device,
+    ) -> Result<BegunModel<B>> {
+        let backbone = self.backbone(path, weights, device)?;
+        let Self { noted, examples, thumbnails, .. } = self;
+        Ok(BegunModel { backbone, method: noted.method, examples, thumbnails })
+    }
+
+    fn backbone<B: Backend>(
         &self,
         path: &Path,
         weights: Option<&Path>,

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
-use super::image_folder::{Class, PARTS, Parts, decode_file, read_parts, shuffled_into_parts};
+use super::image_folder::{
+    Class, PARTS, Parts, decode_file, read_parts, shuffled_into_parts, try_each,
+};
 use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// Images of your own, listed in a CSV file.
@@ -99,8 +101,7 @@ impl Table {
                 }
             }
         }
-        let [train, validation, test] = rows.map(|rows| self.classes(rows, columns, folder));
-        Ok([train?, validation?, test?])
+        try_each(rows, |rows| self.classes(rows, columns, folder))
     }
 
     fn wrong(&self, row: &StringRecord, reason: &str) -> DataError {

@@ -98,4 +98,19 @@ impl DataError {
     pub(super) fn read(path: &Path) -> impl Fn(io::Error) -> Self {
         move |source| Self::Read { path: path.to_owned(), source }
     }
+
+    /// A file, folder or archive that holds no class.
+    pub(super) fn no_classes(path: &Path, wanted: &'static str) -> Self {
+        Self::NoClasses { path: path.to_owned(), wanted }
+    }
+
+    /// An image that cannot be decoded.
+    pub(super) fn image<E: ToString>(path: &Path) -> impl Fn(E) -> Self {
+        move |error| Self::Image { path: path.to_owned(), reason: error.to_string() }
+    }
+
+    /// A file that is not a whole one of its format.
+    pub(super) fn damaged<E: ToString>(path: &Path, format: &'static str) -> impl Fn(E) -> Self {
+        move |error| Self::Damaged { path: path.to_owned(), format, reason: error.to_string() }
+    }
 }

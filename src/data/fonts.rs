@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ab_glyph::{Font, FontVec, OutlinedGlyph};
 use image::{DynamicImage, GrayImage, Luma};
@@ -39,7 +39,7 @@ pub fn fonts(
     let dir = dir.as_ref();
     let files = files_below(dir, &["ttf", "otf"])?;
     if files.is_empty() {
-        return Err(DataError::NoClasses { path: dir.to_path_buf(), wanted: "ttf or otf file" });
+        return Err(DataError::no_classes(dir, "ttf or otf file"));
     }
     let (mut fonts, mut skipped) = (Vec::new(), Vec::new());
     for file in files {
@@ -52,20 +52,16 @@ pub fn fonts(
     let classes = drawn(&fonts, options);
     if classes.is_empty() {
         let wanted = "letter or digit that 20 different fonts draw";
-        return Err(DataError::NoClasses { path: dir.to_path_buf(), wanted });
+        return Err(DataError::no_classes(dir, wanted));
     }
     let decode = |image: &GrayImage| Ok(DynamicImage::from(image.clone()));
     let report = read_parts(dir, shuffled_into_parts(classes, seed)?, options, decode)?;
     Ok(FolderReport { skipped, ..report })
 }
 
-fn open(path: &PathBuf) -> Result<FontVec> {
+fn open(path: &Path) -> Result<FontVec> {
     let bytes = fs::read(path).map_err(DataError::read(path))?;
-    FontVec::try_from_vec(bytes).map_err(|error| DataError::Damaged {
-        path: path.clone(),
-        format: "font",
-        reason: error.to_string(),
-    })
+    FontVec::try_from_vec(bytes).map_err(DataError::damaged(path, "font"))
 }
 
 /// The characters that enough fonts draw, in order of their codes.

@@ -153,11 +153,6 @@ impl ImageSet {
         self.classes.iter().map(|class| class.images.len()).sum()
     }
 
-    /// Memory held by the pixels, all views of the block together (exact).
-    pub fn bytes(&self) -> usize {
-        self.pixels.pixels().len()
-    }
-
     fn class(&self, class: usize) -> &Class {
         let classes = self.classes.len();
         self.classes

@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use super::csv_list::Table;
-use super::image_folder::{PARTS, decode_file, read_parts};
-use super::pickled_images::{decode_array, images_in, of_each, open_all};
+use super::image_folder::{PARTS, decode_file, read_parts, try_each};
+use super::pickled_images::{decode_array, images_in, open_all};
 use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// mini-ImageNet: 64 classes to train, 16 to validate and 20 to test on, of 600 photographs each.
@@ -26,19 +26,19 @@ pub fn mini_imagenet(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<Fol
     let dir = dir.as_ref();
     let pickle = |part: &str| format!("mini-imagenet-cache-{part}.pkl");
     if dir.join("train.csv").exists() {
-        let [train, validation, test] = PARTS.map(|part| {
+        let parts = try_each(PARTS, |part| {
             let table = Table::open(&dir.join(format!("{part}.csv")))?;
             let columns = [table.column("filename")?, table.column("label")?];
             table.classes(&table.rows, columns, &dir.join("images"))
-        });
-        return read_parts(dir, [train?, validation?, test?], options, decode_file);
+        })?;
+        return read_parts(dir, parts, options, decode_file);
     }
     if !dir.join(pickle("train")).exists() {
         let wanted = "train.csv and no mini-imagenet-cache-train.pkl";
-        return Err(DataError::NoClasses { path: dir.to_path_buf(), wanted });
+        return Err(DataError::no_classes(dir, wanted));
     }
     let pickles = open_all(dir, pickle)?;
-    let parts = of_each(&pickles, |_, pickle| {
+    let parts = try_each(pickles.each_ref(), |pickle| {
         let images = images_in(pickle, pickle.root().get("image_data")?)?;
         let mut classes = Vec::new();
         for (class, numbers) in pickle.root().get("class_dict")?.entries()? {

@@ -20,13 +20,12 @@
 //!
 //! Regression tasks are drawn from [`Functions`]: [`Sinusoids`], or a family of your own.
 
-mod cifar_fs;
+mod cifar;
 mod class_dataset;
 mod csv_list;
 mod cub;
 mod device_cache;
 mod error;
-mod fc100;
 mod features;
 mod fonts;
 mod functions;
@@ -47,13 +46,12 @@ mod quarter_turn;
 mod splits;
 mod tiered_imagenet;
 
-pub use cifar_fs::cifar_fs;
+pub use cifar::{cifar_fs, fc100};
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use csv_list::csv_list;
 pub use cub::cub;
 pub(crate) use device_cache::DeviceCache;
 pub use error::DataError;
-pub use fc100::fc100;
 pub use features::{Comparison, Features};
 pub use fonts::fonts;
 pub use functions::{Functions, Sinusoid, Sinusoids};

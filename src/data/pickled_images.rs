@@ -5,9 +5,9 @@ use std::path::Path;
 
 use image::{DynamicImage, RgbImage};
 
-use super::image_folder::{Class, PARTS, Parts, read_parts};
+use super::image_folder::{Class, PARTS, try_each};
 use super::pickle::{Pickle, Value};
-use crate::data::{FolderReport, ReadOptions, Result, Splits};
+use crate::data::Result;
 
 /// One image of an array `[n, h, w, 3]`.
 #[derive(Clone, Copy)]
@@ -19,32 +19,7 @@ pub(super) struct ArrayImage<'a> {
 
 /// The pickles of the three splits, in files of the names that `name` makes of theirs.
 pub(super) fn open_all(dir: &Path, name: impl Fn(&str) -> String) -> Result<[Pickle; 3]> {
-    let [train, validation, test] = PARTS.map(|part| Pickle::open(dir.join(name(part))));
-    Ok([train?, validation?, test?])
-}
-
-/// Reads dictionaries with `data`, uint8 `[n, h, w, 3]`, and `labels`, a number for each image.
-pub(super) fn read_labelled(
-    dir: &Path,
-    name: impl Fn(&str) -> String,
-    options: &ReadOptions,
-) -> Result<FolderReport<Splits>> {
-    let pickles = open_all(dir, name)?;
-    let parts = of_each(&pickles, |part, pickle| {
-        let root = pickle.root();
-        let images = images_in(pickle, root.get("data")?)?;
-        by_number(pickle, root.get("labels")?, images, |label| format!("{part}/{label}"))
-    })?;
-    read_parts(dir, parts, options, decode_array)
-}
-
-/// The classes in each pickle, or what else there is of each split.
-pub(super) fn of_each<'a, P, E>(
-    pickles: &'a [P; 3],
-    classes: impl Fn(&str, &'a P) -> Result<Vec<Class<E>>>,
-) -> Result<Parts<E>> {
-    let [train, validation, test] = [0, 1, 2].map(|part| classes(PARTS[part], &pickles[part]));
-    Ok([train?, validation?, test?])
+    try_each(PARTS, |part| Pickle::open(dir.join(name(part))))
 }
 
 pub(super) fn images_in<'a>(pickle: &Pickle, array: Value<'a>) -> Result<Vec<ArrayImage<'a>>> {

@@ -48,8 +48,8 @@ impl Picture {
             image.apply_orientation(orientation);
             Ok(image)
         };
-        let image = decoded()
-            .map_err(|error| DataError::Image { path: name.into(), reason: error.to_string() })?;
+        let name: PathBuf = name.into();
+        let image = decoded().map_err(DataError::image(&name))?;
         Ok(Self { pixels: image.into_rgb8() })
     }
 

@@ -1,8 +1,8 @@
 use std::path::Path;
 
-use super::image_folder::{broken, image_folder_splits, read_parts, split_folders};
+use super::image_folder::{PARTS, image_folder_splits, read_parts, split_folders, try_each};
 use super::pickle::Pickle;
-use super::pickled_images::{by_number, of_each, open_all};
+use super::pickled_images::{by_number, open_all};
 use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// One encoded image of a list.
@@ -38,12 +38,12 @@ pub fn tiered_imagenet(
     }
     if !dir.join("train_images_png.pkl").exists() {
         let wanted = "folders train, val and test and no train_images_png.pkl";
-        return Err(DataError::NoClasses { path: dir.to_path_buf(), wanted });
+        return Err(DataError::no_classes(dir, wanted));
     }
     let images = open_all(dir, |part| format!("{part}_images_png.pkl"))?;
     let labels = open_all(dir, |part| format!("{part}_labels.pkl"))?;
-    let both = [0, 1, 2].map(|part| (&images[part], &labels[part]));
-    let parts = of_each(&both, |part, (images, labels)| {
+    let parts = try_each([0, 1, 2], |at| {
+        let (part, images, labels) = (PARTS[at], &images[at], &labels[at]);
         let encoded =
             images.root().items()?.into_iter().enumerate().map(|(number, image)| {
                 Ok(Encoded { pickle: images, number, bytes: image.bytes()? })
@@ -59,7 +59,7 @@ pub fn tiered_imagenet(
     })?;
     read_parts(dir, parts, options, |image: &Encoded<'_>| {
         let path = image.pickle.path().join(image.number.to_string());
-        image::load_from_memory(image.bytes).map_err(broken(&path))
+        image::load_from_memory(image.bytes).map_err(DataError::image(&path))
     })
 }
 

@@ -1,6 +1,6 @@
 use fewshot_kernels::Route;
 
-use super::{Cost, CostModel, elements_of_low};
+use super::{Cost, CostModel};
 use crate::MlpConfig;
 
 /// # Conventions
@@ -20,9 +20,11 @@ impl CostModel for MlpConfig {
             None => (0, 0),
         };
         let joined = if self.context > 0 { first } else { 0 };
-        let saved = match self.precision.low() {
-            None => 2 * hidden + joined,
-            _ => hidden + elements_of_low(first + hidden, route),
+        let saved = match (self.precision.low(), route) {
+            (None, _) => 2 * hidden + joined,
+            // What is rounded stays f32 there.
+            (_, Route::Host(_)) => hidden + first + hidden,
+            _ => hidden + (first + hidden).div_ceil(2),
         };
         let each = |count: usize| (batch * count) as u64;
         Cost {

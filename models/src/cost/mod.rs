@@ -34,14 +34,6 @@ pub struct Cost {
     pub outputs: u64,
 }
 
-/// What so many elements rounded to a low type count as: on a CPU they stay f32.
-fn elements_of_low(elements: usize, route: Route) -> usize {
-    match route {
-        Route::Host(_) => elements,
-        _ => elements.div_ceil(2),
-    }
-}
-
 /// A configuration that tells what its network takes.
 ///
 /// # Example

@@ -2,7 +2,7 @@ use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{Moments, NormStatistics, Route, Statistics, batch_norm, route};
+use fewshot_kernels::{Moments, NormStatistics, Route, batch_norm, route};
 use serde::{Deserialize, Serialize};
 
 use super::RunningAverage;
@@ -134,15 +134,4 @@ pub(crate) fn track_all<'a, B: Backend>(
         })
         .unzip();
     RunningAverage::update_all(&averages, targets, momentum);
-}
-
-/// What a whole stack of `norms` normalises with.
-pub(crate) fn stack_statistics<'a, B: Backend>(
-    norms: impl Iterator<Item = &'a BatchNorm<B>>,
-    statistics: BnStatistics,
-) -> Statistics<B> {
-    match statistics {
-        BnStatistics::Running => Statistics::Running(norms.map(BatchNorm::running).collect()),
-        BnStatistics::Batch | BnStatistics::Track => Statistics::Batch,
-    }
 }

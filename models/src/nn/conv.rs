@@ -7,21 +7,24 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::conv2d;
 
-/// A square convolution without bias that keeps the size up to the stride, drawn as torchvision draws it:
-/// normal with a variance of 2 / (outputs x window).
+/// A square convolution without bias that keeps the size up to the stride.
 pub(crate) fn conv<B: Backend>(
     channels: [usize; 2],
     kernel: usize,
     stride: usize,
     device: &B::Device,
 ) -> Conv2d<B> {
+    conv_config(channels, kernel, stride).init(device)
+}
+
+/// Its configuration; drawn as torchvision draws it, normal with a variance of 2 / (outputs x window).
+pub(crate) fn conv_config(channels: [usize; 2], kernel: usize, stride: usize) -> Conv2dConfig {
     let side = kernel / 2;
     Conv2dConfig::new(channels, [kernel, kernel])
         .with_stride([stride, stride])
         .with_padding(PaddingConfig2d::Explicit(side, side, side, side))
         .with_bias(false)
         .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
-        .init(device)
 }
 
 /// The layer on `x`, by the fused convolution where it has one window for all channels.

@@ -14,7 +14,7 @@ use super::WeightsError;
 pub(super) fn permuted(given: TensorSnapshot, places: Vec<usize>) -> TensorSnapshot {
     let shape = given.shape.to_vec();
     let to = shape.clone();
-    unnamed(shape, move || {
+    in_f32(Vec::new(), shape, move || {
         let values = values(&given)?;
         let values = places.iter().map(|&place| values[place]).collect::<Vec<_>>();
         Ok(TensorData::new(values, to.clone()))
@@ -24,7 +24,7 @@ pub(super) fn permuted(given: TensorSnapshot, places: Vec<usize>) -> TensorSnaps
 /// Rows as columns; what is no matrix stays as it is.
 pub(super) fn transposed(given: TensorSnapshot) -> TensorSnapshot {
     let [rows, columns] = given.shape.to_vec()[..] else { return given };
-    unnamed(vec![columns, rows], move || {
+    in_f32(Vec::new(), vec![columns, rows], move || {
         let values = values(&given)?;
         let turned = (0..values.len()).map(|at| values[at % rows * columns + at / rows]);
         Ok(TensorData::new(turned.collect::<Vec<_>>(), [columns, rows]))
@@ -51,13 +51,8 @@ pub(super) fn joined(
             let names: Vec<_> = lot.iter().map(|part| whole.replace(lot[0], part)).collect();
             let absent: Vec<_> = names.iter().filter(|name| !given.contains_key(*name)).collect();
             if let Some(&parameter) = absent.first() {
-                let (file, parameter) = (file.to_path_buf(), parameter.clone());
-                return Err(WeightsError::Missing {
-                    file,
-                    parameter,
-                    missing: absent.len(),
-                    wanted,
-                });
+                let (file, parameter, missing) = (file.to_owned(), parameter.clone(), absent.len());
+                return Err(WeightsError::Missing { file, parameter, missing, wanted });
             }
             let parts = names.iter().filter_map(|name| given.remove_entry(name)).collect();
             given.insert(whole, one(file, parts)?);
@@ -77,7 +72,7 @@ fn one(file: &Path, parts: Vec<(String, TensorSnapshot)>) -> Result<TensorSnapsh
         shape[0] += part.shape[0];
     }
     let to = shape.clone();
-    Ok(unnamed(shape, move || {
+    Ok(in_f32(Vec::new(), shape, move || {
         let all: Result<Vec<_>, _> = parts.iter().map(|(_, part)| values(part)).collect();
         Ok(TensorData::new(all?.concat(), to.clone()))
     }))
@@ -87,11 +82,12 @@ fn values(of: &TensorSnapshot) -> Result<Vec<f32>, TensorSnapshotError> {
     Ok(of.to_data()?.convert_dtype(DType::F32).iter().collect())
 }
 
-/// A tensor in f32 that has no name yet.
-fn unnamed(
+/// A tensor in f32 with the name that `path` makes, of which there may be none yet.
+pub(super) fn in_f32(
+    path: Vec<String>,
     shape: Vec<usize>,
     data: impl Fn() -> Result<TensorData, TensorSnapshotError> + 'static,
 ) -> TensorSnapshot {
     let (data, id) = (Rc::new(data), ParamId::new());
-    TensorSnapshot::from_closure(data, DType::F32, shape.into(), Vec::new(), Vec::new(), id)
+    TensorSnapshot::from_closure(data, DType::F32, shape.into(), path, Vec::new(), id)
 }

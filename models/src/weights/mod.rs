@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
-use burn::module::{Module, ParamId};
+use burn::module::Module;
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn_store::{
@@ -17,7 +16,7 @@ use burn_store::{
     TensorSnapshot,
 };
 
-use arranged::{joined, permuted, transposed};
+use arranged::{in_f32, joined, permuted, transposed};
 
 /// A file whose weights a network does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +89,7 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
                 let [wanted, found] = [expected, found].map(|shape| shape.to_vec());
                 Err(WeightsError::Shape { file, parameter, wanted, found })
             }
-            Some(error) => Err(WeightsError::Unreadable { file, reason: error.to_string() }),
+            Some(error) => Err(unreadable(&file)(error)),
         }
     }
 }
@@ -116,34 +115,31 @@ fn without_prefixes(mut name: &str) -> &str {
 
 /// All tensors of a file, by name.
 fn read(file: &Path) -> Result<BTreeMap<String, TensorSnapshot>, WeightsError> {
-    let unreadable = |reason: String| WeightsError::Unreadable { file: file.to_path_buf(), reason };
     let mut start = [0; 9];
     let opened = File::open(file).and_then(|mut file| file.read_exact(&mut start));
-    opened.map_err(|error| unreadable(error.to_string()))?;
+    opened.map_err(unreadable(file))?;
     // A safetensors file begins with the length of its header, which is JSON.
     if start[8] == b'{' {
         let mut store = SafetensorsStore::from_file(file).map_indices_contiguous(false);
-        let all = store.get_all_snapshots().cloned();
-        return all.map_err(|error| unreadable(error.to_string()));
+        return store.get_all_snapshots().cloned().map_err(unreadable(file));
     }
     let mut store = PytorchStore::from_file(file).map_indices_contiguous(false);
-    let all = store.get_all_snapshots().cloned().map_err(|error| unreadable(error.to_string()))?;
-    let layouts = strides::layouts(file).map_err(|error| unreadable(error.to_string()))?;
+    let all = store.get_all_snapshots().cloned().map_err(unreadable(file))?;
+    let layouts = strides::layouts(file).map_err(unreadable(file))?;
     let in_order = |(name, given): (String, TensorSnapshot)| {
         let layout = layouts.get(&name).filter(|layout| layout.shape == *given.shape);
-        let layout = layout.ok_or_else(|| unreadable(format!("{name} has no layout")))?;
-        let given = match layout.is_contiguous() {
-            true => given,
-            false => {
-                let places = layout.places();
-                let places =
-                    places.ok_or_else(|| unreadable(format!("{name} is a part of a tensor")))?;
-                permuted(given, places)
-            }
-        };
-        Ok((name, given))
+        let layout = layout.ok_or_else(|| format!("{name} has no layout"))?;
+        if layout.is_contiguous() {
+            return Ok((name, given));
+        }
+        let places = layout.places().ok_or_else(|| format!("{name} is a part of a tensor"))?;
+        Ok((name, permuted(given, places)))
     };
-    all.into_iter().map(in_order).collect()
+    all.into_iter().map(in_order).collect::<Result<_, _>>().map_err(unreadable::<String>(file))
+}
+
+fn unreadable<E: ToString>(file: &Path) -> impl Fn(E) -> WeightsError {
+    move |error| WeightsError::Unreadable { file: file.to_owned(), reason: error.to_string() }
 }
 
 /// A tensor of the file under the network's name, in f32, with as many leading dimensions of 1 as the network has.
@@ -153,18 +149,10 @@ fn renamed(given: TensorSnapshot, name: &str, wanted: &[usize]) -> TensorSnapsho
     let (found, bare): (Vec<usize>, Vec<usize>) = (given.shape.to_vec(), from_ones(&given.shape));
     let shape = if bare == from_ones(wanted) { wanted.to_vec() } else { found };
     let (data, to) = (given.clone_data_fn(), shape.clone());
-    let data = move || {
+    let path = name.split('.').map(str::to_owned).collect();
+    in_f32(path, shape, move || {
         let mut data = data()?.convert_dtype(DType::F32);
         data.shape = to.clone().into();
         Ok(data)
-    };
-    let path = name.split('.').map(str::to_owned).collect();
-    TensorSnapshot::from_closure(
-        Rc::new(data),
-        DType::F32,
-        shape.into(),
-        path,
-        Vec::new(),
-        ParamId::new(),
-    )
+    })
 }

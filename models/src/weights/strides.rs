@@ -37,9 +37,9 @@ impl Layout {
             places = places.into_iter().flat_map(along).collect();
         }
         let mut taken = vec![false; places.len()];
-        let dense = places.iter().all(|&place| {
-            taken.get_mut(place).is_some_and(|taken| !std::mem::replace(taken, true))
-        });
+        let dense = places
+            .iter()
+            .all(|&place| taken.get_mut(place).is_some_and(|taken| !mem::replace(taken, true)));
         dense.then_some(places)
     }
 }
@@ -107,16 +107,11 @@ impl Objects for Tensors {
     fn call(
         &mut self,
         values: &Values<Layout>,
-        function: usize,
-        arguments: usize,
+        function: &str,
+        arguments: &[usize],
     ) -> Step<Node<Layout>> {
-        let (Node::Function(name), Node::List(arguments)) =
-            (&values.nodes[function], &values.nodes[arguments])
-        else {
-            return Ok(Node::None);
-        };
         let sizes = |index: usize| values.sizes(*arguments.get(index)?);
-        let tensor = match name.as_str() {
+        let tensor = match function {
             "collections OrderedDict" => return Ok(Node::Dict(Vec::new())),
             "torch._utils _rebuild_parameter" => {
                 match arguments.first().map(|&of| &values.nodes[of]) {
@@ -131,10 +126,6 @@ impl Objects for Tensors {
             _ => None,
         };
         Ok(tensor.map_or(Node::None, Node::Object))
-    }
-
-    fn build(&mut self, _: &Values<Layout>, _: usize, _: usize) -> Step<Option<Node<Layout>>> {
-        Ok(None)
     }
 }
 

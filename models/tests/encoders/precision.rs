@@ -33,30 +33,14 @@ fn gradients<B: AutodiffBackend, E: Encoder<B>>(
 where
     Classifier<B, E>: Module<B>,
 {
-    struct All<'a, B: AutodiffBackend> {
-        from: &'a B::Gradients,
-        path: Vec<String>,
-        found: BTreeMap<String, Vec<f32>>,
-    }
-    impl<B: AutodiffBackend> ModuleVisitor<B> for All<'_, B> {
-        fn enter_module(&mut self, name: &str, _: &str) {
-            self.path.push(name.to_owned());
-        }
-        fn exit_module(&mut self, _: &str, _: &str) {
-            self.path.pop();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            let Some(gradient) = param.val().grad(self.from) else { return };
-            assert_eq!(gradient.dtype(), DType::F32, "{:?}", self.path);
-            self.found.insert(self.path.join("."), read(gradient));
-        }
-    }
     let logits = network.forward(uniform(7, [6, 2, 8, 9]), BnStatistics::Batch);
     assert_eq!(logits.dtype(), DType::F32);
     let found = logits.clone().powi_scalar(2).sum().backward();
-    let mut all = All { from: &found, path: Vec::new(), found: BTreeMap::new() };
-    network.visit(&mut all);
-    (read(logits.inner()), all.found)
+    let gradients = context::gradients(network, &found).into_iter().map(|(name, gradient)| {
+        assert_eq!(gradient.dtype(), DType::F32, "{name}");
+        (name, read(gradient))
+    });
+    (read(logits.inner()), gradients.collect())
 }
 
 fn distance(a: &[f32], b: &[f32]) -> f32 {

@@ -18,11 +18,8 @@ fn assert_is_the_loop<E: Encoder<Once> + AutodiffModule<Once>>(
         let expected = Tensor::<Once, 3>::cat(each.collect(), 0);
         assert_eq!(features.dims(), expected.dims());
         let gradient = |encoder: &E, features: Tensor<Once, 3>| {
-            let found =
-                GradientsParams::from_grads(features.powi_scalar(3).sum().backward(), encoder);
-            let mut all = Gradients { found, values: Vec::new() };
-            encoder.visit(&mut all);
-            all.values
+            let found = context::gradients(encoder, &features.powi_scalar(3).sum().backward());
+            found.into_values().flat_map(read).collect::<Vec<_>>()
         };
         let found = gradient(&encoder, features.clone());
         let wanted = gradient(&alone, expected.clone());
@@ -30,20 +27,6 @@ fn assert_is_the_loop<E: Encoder<Once> + AutodiffModule<Once>>(
         assert_close(&what, &read(features), &read(expected), 2e-5);
         assert_close(&format!("gradients, {what}"), &found, &wanted, 2e-4);
         assert_eq!(state(&encoder), state(&alone), "{what}");
-    }
-}
-
-/// The gradients of all parameters, one after the other.
-struct Gradients {
-    found: GradientsParams,
-    values: Vec<f32>,
-}
-
-impl ModuleVisitor<Once> for Gradients {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Once, D>>) {
-        if let Some(gradient) = self.found.get::<Flex, D>(param.id) {
-            self.values.extend(read(gradient));
-        }
     }
 }
 

@@ -6,7 +6,7 @@ mod safetensors_file;
 pub use comparison::Comparison;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
@@ -92,13 +92,12 @@ impl Features {
     /// # Errors
     /// If it has another length than the rows, or a value that is not finite.
     pub fn with_base_mean(self, mean: Vec<f32>) -> Result<Self> {
-        let what = || "the base mean".to_owned();
+        let what = "the base mean".to_owned();
         if mean.len() != self.length {
-            let (wanted, found) = (self.length, mean.len());
-            return Err(DataError::FeatureLength { what: what(), wanted, found });
+            return Err(DataError::FeatureLength { what, wanted: self.length, found: mean.len() });
         }
         if !mean.iter().all(|value| value.is_finite()) {
-            return Err(not_finite(what()));
+            return Err(not_finite(what));
         }
         Ok(Self { base_mean: Some(mean), ..self })
     }
@@ -116,7 +115,10 @@ impl Features {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let found = match extension(path) {
-            Some("safetensors") => safetensors_file::parse(path),
+            Some("safetensors") => {
+                let bytes = fs::read(path).map_err(DataError::read(path))?;
+                Self::from_safetensors(&bytes, path)
+            }
             #[cfg(feature = "parquet")]
             Some("parquet") => parquet_file::parse(path),
             _ => {
@@ -144,18 +146,8 @@ impl Features {
             let wanted = vec![".safetensors"];
             return Err(DataError::FeatureExtension { path: path.to_owned(), wanted });
         }
-        let written = safetensors_file::bytes(self).and_then(|bytes| files::replace(path, &bytes));
+        let written = self.to_safetensors().and_then(|bytes| files::replace(path, &bytes));
         written.map_err(|source| DataError::Write { path: path.to_owned(), source })
-    }
-
-    /// The content of a `.safetensors` file.
-    pub(crate) fn to_safetensors(&self) -> io::Result<Vec<u8>> {
-        safetensors_file::bytes(self)
-    }
-
-    /// Reads the content of a `.safetensors` file, which errors call `path`.
-    pub(crate) fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Self> {
-        safetensors_file::parse_bytes(bytes, path)
     }
 
     /// How many classes there are.
@@ -179,6 +171,12 @@ impl Features {
     /// Numbers of the rows of a class among those of all.
     pub fn rows_of(&self, class: usize) -> Range<usize> {
         self.classes[class].rows.clone()
+    }
+
+    /// The rows of a class, one after the other.
+    pub(crate) fn class_values(&self, class: usize) -> &[f32] {
+        let rows = self.rows_of(class);
+        &self.values[rows.start * self.length..rows.end * self.length]
     }
 
     /// How many rows all classes have.

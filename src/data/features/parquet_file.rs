@@ -15,24 +15,20 @@ const EMBEDDING: &str = "embedding";
 const CLASS_NAME: &str = "class_name";
 
 pub(super) fn parse(path: &Path) -> Result<Features> {
-    let damaged = |error: ParquetError| DataError::Damaged {
-        path: path.to_owned(),
-        format: "Parquet",
-        reason: error.to_string(),
-    };
+    let damaged = DataError::damaged::<ParquetError>(path, "Parquet");
     let file = File::open(path).map_err(DataError::read(path))?;
-    let file = SerializedFileReader::new(file).map_err(damaged)?;
+    let file = SerializedFileReader::new(file).map_err(&damaged)?;
     let floats = [Type::FLOAT, Type::DOUBLE];
     check(&file, EMBEDDING, "a list of floats or doubles", &floats)?;
     check(&file, CLASS_NAME, "text", &[Type::BYTE_ARRAY])?;
     let root = file.metadata().file_metadata().schema();
     let both = root.get_fields().iter().filter(|it| [EMBEDDING, CLASS_NAME].contains(&it.name()));
     let both = SchemaType::group_type_builder(root.name()).with_fields(both.cloned().collect());
-    let rows = file.get_row_iter(Some(both.build().map_err(damaged)?)).map_err(damaged)?;
+    let rows = file.get_row_iter(Some(both.build().map_err(&damaged)?)).map_err(&damaged)?;
     let mut length = None;
     let mut classes = BTreeMap::<String, Vec<f32>>::new();
     for (number, row) in rows.enumerate() {
-        let row = row.map_err(damaged)?;
+        let row = row.map_err(&damaged)?;
         let absent = |name: &str| DataError::NoFeaturesIn {
             name: format!("column {name} in row {number}"),
             wanted: "values",
@@ -40,7 +36,7 @@ pub(super) fn parse(path: &Path) -> Result<Features> {
         };
         let name = match field(&row, CLASS_NAME) {
             Some(Field::Str(name)) => name.clone(),
-            Some(Field::Bytes(bytes)) => bytes.as_utf8().map_err(damaged)?.to_owned(),
+            Some(Field::Bytes(bytes)) => bytes.as_utf8().map_err(&damaged)?.to_owned(),
             _ => return Err(absent(CLASS_NAME)),
         };
         let values = field(&row, EMBEDDING).and_then(numbers);

@@ -1,10 +1,8 @@
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use burn::tensor::{bf16, f16};
-use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 
 use super::Features;
@@ -13,41 +11,51 @@ use crate::data::{DataError, Result};
 /// Where the metadata has the mean row of the base classes.
 const BASE_MEAN: &str = "base_mean";
 
-pub(super) fn parse(path: &Path) -> Result<Features> {
-    let bytes = fs::read(path).map_err(DataError::read(path))?;
-    parse_bytes(&bytes, path)
-}
-
-/// Reads the content of the file `path`.
-pub(super) fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Features> {
-    let damaged = |error: SafeTensorError| DataError::Damaged {
-        path: path.to_owned(),
-        format: "safetensors",
-        reason: error.to_string(),
-    };
-    let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
-    let mut length = None;
-    let mut classes = Vec::new();
-    let mut tensors = file.tensors();
-    tensors.sort_by(|one, other| one.0.cmp(&other.0));
-    for (name, tensor) in tensors {
-        let (rows, found) = rows(&name, &tensor)?;
-        let wanted = *length.get_or_insert(found);
-        if found != wanted {
-            let what = format!("class {name}");
-            return Err(DataError::FeatureLength { what, wanted, found });
+impl Features {
+    /// Reads the content of a `.safetensors` file, which errors call `path`.
+    pub(crate) fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Self> {
+        let damaged = DataError::damaged(path, "safetensors");
+        let file = SafeTensors::deserialize(bytes).map_err(&damaged)?;
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(&damaged)?;
+        let mut length = None;
+        let mut classes = Vec::new();
+        let mut tensors = file.tensors();
+        tensors.sort_by(|one, other| one.0.cmp(&other.0));
+        for (name, tensor) in tensors {
+            let (rows, found) = rows(&name, &tensor)?;
+            let wanted = *length.get_or_insert(found);
+            if found != wanted {
+                let what = format!("class {name}");
+                return Err(DataError::FeatureLength { what, wanted, found });
+            }
+            classes.push((name, rows));
         }
-        classes.push((name, rows));
+        let mut features = Self::new(length.unwrap_or(0), classes)?;
+        for (key, value) in header.metadata().iter().flatten() {
+            features = match key.as_str() {
+                BASE_MEAN => features.with_base_mean(mean(value)?)?,
+                _ => features.with_metadata(key, value),
+            };
+        }
+        Ok(features)
     }
-    let mut features = Features::new(length.unwrap_or(0), classes)?;
-    for (key, value) in header.metadata().iter().flatten() {
-        features = match key.as_str() {
-            BASE_MEAN => features.with_base_mean(mean(value)?)?,
-            _ => features.with_metadata(key, value),
-        };
+
+    /// The content of a `.safetensors` file.
+    pub(crate) fn to_safetensors(&self) -> io::Result<Vec<u8>> {
+        let bytes = |class| self.class_values(class).iter().flat_map(|value| value.to_le_bytes());
+        let bytes: Vec<Vec<u8>> = (0..self.classes()).map(|class| bytes(class).collect()).collect();
+        let views = bytes.iter().enumerate().map(|(class, bytes)| {
+            let shape = vec![self.examples(class), self.length];
+            let view = TensorView::new(Dtype::F32, shape, bytes).map_err(io::Error::other)?;
+            Ok((self.class_name(class), view))
+        });
+        let views = views.collect::<io::Result<Vec<_>>>()?;
+        let mut metadata: HashMap<_, _> = self.metadata.clone().into_iter().collect();
+        if let Some(mean) = &self.base_mean {
+            metadata.insert(BASE_MEAN.to_owned(), serde_json::to_string(mean)?);
+        }
+        serialize(views, Some(metadata)).map_err(io::Error::other)
     }
-    Ok(features)
 }
 
 /// The values of a class and the length of its rows.
@@ -78,27 +86,4 @@ fn mean(text: &str) -> Result<Vec<f32>> {
         wanted: "a JSON array of numbers",
         found: error.to_string(),
     })
-}
-
-pub(super) fn bytes(features: &Features) -> io::Result<Vec<u8>> {
-    let length = features.length;
-    let classes: Vec<_> = features
-        .classes
-        .iter()
-        .map(|class| {
-            let values = &features.values[class.rows.start * length..class.rows.end * length];
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-            (class.name.as_str(), [class.rows.len(), length], bytes)
-        })
-        .collect();
-    let views = classes.iter().map(|(name, shape, bytes)| {
-        let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes);
-        Ok((*name, view.map_err(io::Error::other)?))
-    });
-    let views = views.collect::<io::Result<Vec<_>>>()?;
-    let mut metadata: HashMap<_, _> = features.metadata.clone().into_iter().collect();
-    if let Some(mean) = &features.base_mean {
-        metadata.insert(BASE_MEAN.to_owned(), serde_json::to_string(mean)?);
-    }
-    serialize(views, Some(metadata)).map_err(io::Error::other)
 }

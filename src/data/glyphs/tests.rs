@@ -1,16 +1,11 @@
 use super::*;
-use crate::data::{ClassDataset, QuarterTurn};
+use crate::data::ClassDataset;
+use crate::data::image_files::image;
 use crate::random::{Purpose, Stream};
 
 /// Few characters to train on, all to test on.
 fn short(seed: u64) -> GlyphsConfig {
     GlyphsConfig { train_alphabets: 1, validation_alphabets: 1, ..GlyphsConfig::new(seed) }
-}
-
-fn image(set: &ImageSet, class: usize, example: usize) -> Vec<u8> {
-    let mut out = vec![0; set.image_shape().values()];
-    set.write_image(class, example, QuarterTurn::R0, &mut out);
-    out
 }
 
 fn all_pixels(set: &ImageSet) -> Vec<u8> {

@@ -5,24 +5,17 @@ use std::path::{Path, PathBuf};
 use super::read::Class;
 use crate::data::{DataError, Result};
 
-const EXTENSIONS: [&str; 6] = ["png", "jpg", "jpeg", "bmp", "gif", "webp"];
+pub(super) const EXTENSIONS: [&str; 6] = ["png", "jpg", "jpeg", "bmp", "gif", "webp"];
 
 /// The classes of a folder and their images, both in order of name.
 pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>> {
     let mut folders = visible_in(root)?;
     folders.retain(|path| path.is_dir());
     if folders.is_empty() {
-        return Err(DataError::NoClasses {
-            path: root.to_path_buf(),
-            wanted: "subfolders: each class is a folder of images",
-        });
+        let wanted = "subfolders: each class is a folder of images";
+        return Err(DataError::no_classes(root, wanted));
     }
     folders.into_iter().map(class_of).collect()
-}
-
-/// All images in a folder and in those below, in order of path.
-pub(super) fn images_below(folder: &Path) -> Result<Vec<PathBuf>> {
-    files_below(folder, &EXTENSIONS)
 }
 
 /// All files with one of these extensions, in a folder and in those below, in order of path.

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::data::{DataError, ImageSet, ImageShape, Result, Splits};
 
 pub(super) use listing::{class_of, classes_in, files_below, split_folders, visible_in};
-pub(super) use parts::{PARTS, Parts, read_parts, shuffled_into_parts};
-pub(super) use read::{Class, broken, decode_file, read, write_pixels};
+pub(super) use parts::{PARTS, Parts, read_parts, shuffled_into_parts, try_each};
+pub(super) use read::{Class, decode_file, read, write_pixels};
 
 /// What a pixel keeps of its color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ pub fn picture_files(root: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>
 /// When a folder cannot be read, or there is no picture.
 pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let folder = folder.as_ref();
-    let found = listing::images_below(folder)?;
+    let found = files_below(folder, &listing::EXTENSIONS)?;
     match found.is_empty() {
         true => Err(DataError::NoImages { path: folder.to_owned() }),
         false => Ok(found),
@@ -160,9 +160,7 @@ pub fn image_folder_splits(
     let root = root.as_ref();
     options.shape()?;
     let parts = match split_folders(root) {
-        Some([train, validation, test]) => {
-            [classes_in(&train)?, classes_in(&validation)?, classes_in(&test)?]
-        }
+        Some(folders) => try_each(folders, |folder| classes_in(&folder))?,
         None => shuffled_into_parts(classes_in(root)?, seed)?,
     };
     read_parts(root, parts, options, decode_file)

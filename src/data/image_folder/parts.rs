@@ -14,6 +14,15 @@ pub(in crate::data) type Parts<E> = [Vec<Class<E>>; 3];
 /// What files call the three parts.
 pub(in crate::data) const PARTS: [&str; 3] = ["train", "val", "test"];
 
+/// What `make` gives for each of three parts, or its first error.
+pub(in crate::data) fn try_each<A, T>(
+    parts: [A; 3],
+    make: impl FnMut(A) -> Result<T>,
+) -> Result<[T; 3]> {
+    let [train, validation, test] = parts.map(make);
+    Ok([train?, validation?, test?])
+}
+
 /// Shuffles the classes by `seed`: 16 % of them, rounded to the nearest number but at least one, are to validate,
 /// 20 % likewise to test, the others to train on.
 pub(in crate::data) fn shuffled_into_parts<E>(
@@ -39,7 +48,7 @@ pub(in crate::data) fn read_parts<E: Sync>(
     let counts = parts.each_ref().map(Vec::len);
     let wanted = ["class to train on", "class to validate on", "class to test on"];
     if let Some(empty) = counts.iter().position(|&count| count == 0) {
-        return Err(DataError::NoClasses { path: source.to_owned(), wanted: wanted[empty] });
+        return Err(DataError::no_classes(source, wanted[empty]));
     }
     let classes: Vec<Class<E>> = parts.into_iter().flatten().collect();
     let mut names = HashSet::new();

@@ -1,4 +1,4 @@
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use image::imageops::{self, FilterType};
 use image::{DynamicImage, ImageReader};
@@ -42,12 +42,7 @@ pub(in crate::data) fn read<E: Sync>(
 pub(in crate::data) fn decode_file(path: &PathBuf) -> Result<DynamicImage> {
     let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
     let reader = reader.map_err(DataError::read(path))?;
-    reader.decode().map_err(broken(path))
-}
-
-/// The error of an image that cannot be decoded.
-pub(in crate::data) fn broken(path: &Path) -> impl Fn(image::ImageError) -> DataError {
-    move |error| DataError::Image { path: path.to_path_buf(), reason: error.to_string() }
+    reader.decode().map_err(DataError::image(path))
 }
 
 /// Writes the image at its new size, channel after channel.

@@ -9,9 +9,10 @@ use crate::data::image_folder::visible_in;
 use crate::data::{DataError, Result};
 
 /// One half of Omniglot, packed or unpacked.
-pub(super) enum Archive {
-    Zip { path: PathBuf, zip: ZipArchive<Cursor<Arc<[u8]>>> },
-    Folder { path: PathBuf },
+pub(super) struct Archive {
+    path: PathBuf,
+    /// Where it is packed.
+    zip: Option<ZipArchive<Cursor<Arc<[u8]>>>>,
 }
 
 /// Where one image is.
@@ -46,7 +47,7 @@ impl Archive {
             }
             let path = place.join(name);
             if path.is_dir() {
-                return Ok(Some(Self::Folder { path }));
+                return Ok(Some(Self { path, zip: None }));
             }
         }
         Ok(None)
@@ -54,42 +55,28 @@ impl Archive {
 
     fn open_zip(path: PathBuf) -> Result<Self> {
         let bytes: Arc<[u8]> = fs::read(&path).map_err(DataError::read(&path))?.into();
-        match ZipArchive::new(Cursor::new(bytes)) {
-            Ok(zip) => Ok(Self::Zip { path, zip }),
-            Err(error) => {
-                Err(DataError::Damaged { path, format: "zip", reason: error.to_string() })
-            }
-        }
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Self::Zip { path, .. } | Self::Folder { path } => path,
-        }
+        let zip = ZipArchive::new(Cursor::new(bytes)).map_err(DataError::damaged(&path, "zip"))?;
+        Ok(Self { path, zip: Some(zip) })
     }
 
     /// Every image, in no particular order.
     pub(super) fn images(&self) -> Result<Vec<Located>> {
-        let images: Vec<_> = match self {
-            Self::Zip { zip, .. } => zip.file_names().filter_map(located).collect(),
-            Self::Folder { path } => {
-                files_three_deep(path)?.iter().filter_map(|file| located(file)).collect()
-            }
+        let images: Vec<_> = match &self.zip {
+            Some(zip) => zip.file_names().filter_map(located).collect(),
+            None => files_three_deep(&self.path)?.iter().filter_map(|file| located(file)).collect(),
         };
-        match images.is_empty() {
-            false => Ok(images),
-            true => Err(DataError::NoClasses {
-                path: self.path().to_path_buf(),
-                wanted: "images named Alphabet/characterNN/*.png",
-            }),
+        if images.is_empty() {
+            let wanted = "images named Alphabet/characterNN/*.png";
+            return Err(DataError::no_classes(&self.path, wanted));
         }
+        Ok(images)
     }
 
     /// Reads the encoded bytes of an image, in place of what `encoded` held.
     pub(super) fn read(&self, image: &Located, encoded: &mut Vec<u8>) -> Result {
         encoded.clear();
-        match self {
-            Self::Zip { zip, .. } => {
+        match &self.zip {
+            Some(zip) => {
                 // A clone shares bytes and directory; only the place it reads at is its own.
                 let mut zip = zip.clone();
                 let entry = zip.by_name(&image.file).map_err(io::Error::other);
@@ -97,7 +84,7 @@ impl Archive {
                     .and_then(|mut entry| entry.read_to_end(encoded))
                     .map_err(|error| self.unreadable(image, error))?;
             }
-            Self::Folder { .. } => {
+            None => {
                 let path = self.path_of(image);
                 *encoded = fs::read(&path).map_err(DataError::read(&path))?;
             }
@@ -107,11 +94,11 @@ impl Archive {
 
     /// Where an image is; inside an archive, the archive's path comes first.
     pub(super) fn path_of(&self, image: &Located) -> PathBuf {
-        self.path().join(&image.file)
+        self.path.join(&image.file)
     }
 
     pub(super) fn unreadable(&self, image: &Located, reason: impl ToString) -> DataError {
-        DataError::Image { path: self.path_of(image), reason: reason.to_string() }
+        DataError::image(&self.path_of(image))(reason)
     }
 }
 

@@ -106,7 +106,8 @@ impl Omniglot {
                 split::vinyals(&self.characters, &self.dir.join("splits").join("vinyals"))
             }
             Split::Finn { seed } => {
-                split::finn(&self.characters, seed)?.with_rotations(Rotations::PerClassAndEpisode)
+                let turned = self.characters.clone();
+                split::finn(&turned.with_rotations(Rotations::PerClassAndEpisode)?, seed)
             }
         }
     }

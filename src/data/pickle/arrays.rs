@@ -19,16 +19,11 @@ impl Objects for Arrays {
     fn call(
         &mut self,
         values: &Values<Array>,
-        function: usize,
-        arguments: usize,
+        function: &str,
+        arguments: &[usize],
     ) -> Step<Node<Array>> {
-        let (Node::Function(name), Node::List(arguments)) =
-            (&values.nodes[function], &values.nodes[arguments])
-        else {
-            return Err("what is called is no function".into());
-        };
         let bytes = |index: usize| bytes_of(values, *arguments.get(index)?);
-        let made = match (name.as_str(), arguments.as_slice()) {
+        let made = match (function, arguments) {
             // Its state follows.
             ("numpy.core.multiarray _reconstruct", _) => Some(Node::None),
             ("numpy.core.numeric _frombuffer", &[data, dtype, shape, _]) => {
@@ -63,7 +58,7 @@ impl Objects for Arrays {
         made.ok_or_else(|| {
             let first = bytes(0).unwrap_or_default();
             let first = String::from_utf8_lossy(&first[..first.len().min(40)]);
-            format!("it calls {name} of {first:?}, which is not read")
+            format!("it calls {function} of {first:?}, which is not read")
         })
     }
 

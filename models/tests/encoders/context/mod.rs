@@ -105,7 +105,8 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_, B> {
     }
 }
 
-fn gradients<B: AutodiffBackend>(
+/// The gradients by the names of parameters.
+pub fn gradients<B: AutodiffBackend>(
     module: &impl Module<B>,
     gradients: &B::Gradients,
 ) -> BTreeMap<String, Tensor<B::InnerBackend, 1>> {

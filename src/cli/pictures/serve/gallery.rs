@@ -108,12 +108,7 @@ impl<B: Backend> Gallery<B> {
 
     /// The classes of a model that was read from this file.
     pub(super) fn of(model: AdaptedModel<B>, file: PathBuf) -> Self {
-        let begun = BegunModel {
-            backbone: model.backbone().clone(),
-            method: model.method().to_owned(),
-            examples: model.examples().clone(),
-            thumbnails: model.thumbnails().to_vec(),
-        };
+        let begun = model.begun().clone();
         Self { model: Some(model), ..Self::begun(begun, file) }
     }
 

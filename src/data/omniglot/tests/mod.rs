@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::*;
-use crate::data::{ClassDataset, QuarterTurn};
+use crate::data::ClassDataset;
+use crate::data::image_files::image;
 
 const CHARACTERS: [(&str, &str); 2] =
     [("images_background", "Greek/character01"), ("images_evaluation", "Tibetan/character07")];
@@ -81,12 +82,6 @@ fn write_lists(dir: &TempDir, lists: [(&str, &str); 3]) {
     for (name, text) in lists {
         fs::write(folder.join(name), text).unwrap();
     }
-}
-
-fn first_image(set: &ImageSet, class: usize) -> Vec<u8> {
-    let mut out = vec![0; SIDE * SIDE];
-    set.write_image(class, 0, QuarterTurn::R0, &mut out);
-    out
 }
 
 fn message(dir: &TempDir) -> String {

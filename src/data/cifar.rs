@@ -2,8 +2,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::csv_list::list_error;
-use super::image_folder::{Class, PARTS, class_of, decode_file, read_parts};
-use super::pickled_images::read_labelled;
+use super::image_folder::{
+    Class, PARTS, class_of, decode_file, image_folder_splits, read_parts, split_folders, try_each,
+};
+use super::pickled_images::{by_number, decode_array, images_in, open_all};
 use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// CIFAR-FS: 64 classes of CIFAR-100 to train, 16 to validate and 20 to test on, of 600 images of 32 x 32 each.
@@ -23,19 +25,59 @@ use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 /// Bertinetto et al. (2019), "Meta-learning with differentiable closed-form solvers".
 pub fn cifar_fs(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<FolderReport<Splits>> {
     let dir = dir.as_ref();
-    let pickle = |part: &str| format!("CIFAR_FS_{part}.pickle");
-    if dir.join(pickle("train")).exists() {
-        return read_labelled(dir, pickle, options);
+    if has_pickles(dir, "CIFAR_FS") {
+        return read_pickles(dir, "CIFAR_FS", options);
     }
     let lists = dir.join("splits").join("bertinetto");
     if !lists.exists() {
         let wanted = "splits/bertinetto/train.txt and no CIFAR_FS_train.pickle";
-        return Err(DataError::NoClasses { path: dir.to_path_buf(), wanted });
+        return Err(DataError::no_classes(dir, wanted));
     }
     let data = dir.join("data");
-    let [train, validation, test] =
-        PARTS.map(|part| listed(&lists.join(format!("{part}.txt")), &data));
-    read_parts(dir, [train?, validation?, test?], options, decode_file)
+    let parts = try_each(PARTS, |part| listed(&lists.join(format!("{part}.txt")), &data))?;
+    read_parts(dir, parts, options, decode_file)
+}
+
+/// FC100: 60 classes of CIFAR-100 to train, 20 to validate and 20 to test on, of other superclasses each; 600 images of
+/// 32 x 32 a class.
+///
+/// ```text
+/// DIR/FC100_train.pickle  FC100_val.pickle  FC100_test.pickle      or  DIR/train/apple/*.png  val/…  test/…
+/// ```
+///
+/// Pickles are those of [`cifar_fs`](crate::data::cifar_fs).
+///
+/// # Errors
+/// If a pickle is absent or damaged; and as [`image_folder`](crate::data::image_folder()) for folders.
+///
+/// # Source
+/// Oreshkin et al. (2018), "TADAM: Task dependent adaptive metric for improved few-shot learning".
+pub fn fc100(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<FolderReport<Splits>> {
+    let dir = dir.as_ref();
+    if has_pickles(dir, "FC100") {
+        return read_pickles(dir, "FC100", options);
+    }
+    if split_folders(dir).is_none() {
+        let wanted = "FC100_train.pickle and no folders train, val and test";
+        return Err(DataError::no_classes(dir, wanted));
+    }
+    image_folder_splits(dir, options, 0)
+}
+
+fn has_pickles(dir: &Path, name: &str) -> bool {
+    dir.join(format!("{name}_train.pickle")).exists()
+}
+
+/// Reads dictionaries with `data`, uint8 `[n, h, w, 3]`, and `labels`, a number for each image.
+fn read_pickles(dir: &Path, name: &str, options: &ReadOptions) -> Result<FolderReport<Splits>> {
+    let pickles = open_all(dir, |part| format!("{name}_{part}.pickle"))?;
+    let parts = try_each([0, 1, 2], |at| {
+        let (part, pickle) = (PARTS[at], &pickles[at]);
+        let images = images_in(pickle, pickle.root().get("data")?)?;
+        let labels = pickle.root().get("labels")?;
+        by_number(pickle, labels, images, |label| format!("{part}/{label}"))
+    })?;
+    read_parts(dir, parts, options, decode_array)
 }
 
 /// The classes that a list names, in its order.
@@ -56,6 +98,7 @@ fn listed(list: &Path, data: &Path) -> Result<Vec<Class<PathBuf>>> {
 mod tests {
     use super::*;
     use crate::data::image_files::{Py, image, names, pickled, pictures, put, red};
+    use crate::data::{ClassDataset, Color};
 
     fn open(dir: &Path) -> Result<Splits, String> {
         let report = cifar_fs(dir, &ReadOptions::square(2));
@@ -114,5 +157,23 @@ mod tests {
         assert!(open(root.path()).unwrap_err().ends_with("data is not an array of uint8"));
         fs::remove_file(root.path().join(name("val"))).unwrap();
         assert!(open(root.path()).unwrap_err().contains("CIFAR_FS_val.pickle"));
+    }
+
+    #[test]
+    fn pickles_and_folders_are_read() {
+        let options = ReadOptions { color: Color::Grey, ..ReadOptions::square(3) };
+        let open = |dir: &Path| fc100(dir, &options).map(|report| report.data);
+        let root = pictures(&[("train/a/1.png", 1), ("val/b/1.png", 1), ("test/c/1.png", 1)]);
+        assert_eq!(names(&open(root.path()).unwrap().test), ["c"]);
+        for part in PARTS {
+            let data = Py::Array(vec![1, 2, 2, 3], vec![100; 12]);
+            let pickle = Py::Dict(vec![("data", data), ("labels", Py::List(vec![Py::Int(2)]))]);
+            put(root.path(), &format!("FC100_{part}.pickle"), pickled(&pickle));
+        }
+        let splits = open(root.path()).unwrap();
+        assert_eq!(names(&splits.test), ["test/2"]);
+        assert_eq!(splits.test.image_shape().to_string(), "1x3x3");
+        let nothing = open(&root.path().join("train")).unwrap_err().to_string();
+        assert!(nothing.ends_with("no FC100_train.pickle and no folders train, val and test"));
     }
 }
