@@ -420,7 +420,7 @@ mod laws {
             let indices = [4, 0, 9];
             let batch = sampler.batch::<B>(indices, &Default::default());
             assert_eq!((batch.tasks(), batch.ways()), (3, 3));
-            let batch = batch.into_tensors();
+            let batch = (*batch).clone();
             let ImageShape { channels, height, width } = dataset.image_shape();
             assert_eq!(batch.support.images.dims(), [3, 6, channels, height, width]);
             assert_eq!(batch.queries.dims(), [3, 3, channels, height, width]);
@@ -475,8 +475,8 @@ mod laws {
 
     pub fn gathered_images_are_those_of_flex<B: Backend>() {
         let sampler = glyphs().sampler(Protocol::new(4, 1).with_queries(2), 3).unwrap();
-        let found = sampler.batch::<B>(0..3, &Default::default()).into_tensors();
-        let expected = sampler.batch::<Flex>(0..3, &Default::default()).into_tensors();
+        let found = (*sampler.batch::<B>(0..3, &Default::default())).clone();
+        let expected = (*sampler.batch::<Flex>(0..3, &Default::default())).clone();
         assert_close("support", &read(found.support.images), &read(expected.support.images), 1e-6);
         assert_close("queries", &read(found.queries), &read(expected.queries), 1e-6);
         assert_eq!(read_labels(found.query_labels), read_labels(expected.query_labels));

@@ -170,7 +170,11 @@ impl Conv4Config {
 
     /// Stride of the convolution of the block of this index, and whether a pool ends it.
     pub(crate) fn stride_and_pool(&self, index: usize) -> (usize, bool) {
-        stride_and_pool(index, self.halve_every, self.downsampling == Downsampling::MaxPool)
+        let halves = (index + 1).is_multiple_of(self.halve_every);
+        match self.downsampling {
+            Downsampling::MaxPool => (1, halves),
+            Downsampling::Stride => (if halves { 2 } else { 1 }, false),
+        }
     }
 
     fn halved(&self, size: usize) -> usize {
@@ -178,13 +182,6 @@ impl Conv4Config {
             (_, true) => size / 2,
             (stride, false) => size.div_ceil(stride),
         })
-    }
-}
-
-fn stride_and_pool(index: usize, halve_every: usize, pool: bool) -> (usize, bool) {
-    match (index + 1).is_multiple_of(halve_every) {
-        true => (if pool { 1 } else { 2 }, pool),
-        false => (1, false),
     }
 }
 
@@ -238,14 +235,13 @@ impl<B: Backend> Conv4<B> {
             Some(film) => film.folded(plain),
             None => plain,
         };
-        let (stride, pool) = stride_and_pool(index, self.halve_every, self.pool);
         ConvBlock {
             weight: conv.weight.val(),
             bias: conv.bias.as_ref().map(|bias| bias.val()),
             gamma: Some(gamma),
             beta: Some(beta),
-            stride,
-            pool,
+            stride: conv.stride[0],
+            pool: self.pool && (index + 1).is_multiple_of(self.halve_every),
         }
     }
 

@@ -55,8 +55,8 @@ impl Conv4Config {
 
     /// First block of every segment, each of which ends where maps are halved.
     ///
-    /// The last one, which is not computed again, begins as soon as all that follows keeps no more
-    /// than a segment before it: its graph takes no memory that there is not in any case.
+    /// The last one, which is not computed again, begins as soon as all that follows keeps no more than one segment
+    /// before it: that much memory is needed anyway.
     pub(crate) fn segment_starts(&self) -> Vec<usize> {
         let blocks = self.block_sizes();
         let saved = |(index, block): (usize, &Block)| {
@@ -147,9 +147,8 @@ impl Part<'_> {
         parts.max().unwrap_or(0)
     }
 
-    /// [`layer_by_layer`](Self::layer_by_layer) under a low precision, where convolutions keep their inputs
-    /// rounded, and nothing
-    /// keeps them as they were; on an accelerator, nor what they give.
+    /// [`layer_by_layer`](Self::layer_by_layer) under a low precision: inputs of convolutions are kept rounded, in half
+    /// the memory, and on an accelerator their outputs too.
     fn rounded(&self, route: Route) -> usize {
         let between = self.blocks[1..].iter().map(|block| block.input.iter().product::<usize>());
         let convolved = match route {
@@ -198,10 +197,6 @@ impl Part<'_> {
     }
 }
 
-fn is_fused(route: Route) -> bool {
-    matches!(route, Route::Host(_))
-}
-
 /// Floats of the buffers that are there when every stack but the last has gone forward without keeping
 /// anything, from the first on, and then all forward, kept, and backward, from the last to the first.
 fn in_turns(stacks: &[StackShape]) -> usize {
@@ -220,25 +215,18 @@ fn in_turns(stacks: &[StackShape]) -> usize {
 }
 
 /// # Conventions
-/// A block has `9 c_in c_out h w` multiply-accumulates, `h w` the size of its convolution's output;
-/// a context has `2 context channels` besides, whatever the batch.
+/// A block has `9 c_in c_out h w` multiply-accumulates, `h w` the size of its convolution's output; a context has
+/// `2 context channels` besides, whatever the batch.
 ///
-/// On a CPU's fused route, the stack keeps of every block the input and the convolution's output,
-/// both laid out for its vectors, and the latter only beyond 4 input channels; it is counted as it
-/// is laid out. The parameters are kept besides. Tasks side by side take turns with the working
-/// memory.
+/// | route | what is kept for the backward pass | under a low precision |
+/// |---|---|---|
+/// | fused on a CPU | parameters; of every block its input and, beyond 4 input channels, its convolution's output, as they are laid out for vectors | the same |
+/// | fused on an accelerator | of every block its convolution's output and its own | half of it, but gradients are counted as f32 |
+/// | plain Burn operations | what each layer leaves: convolution, terms of the normalisation, ReLU, pool | half of the inputs |
 ///
-/// On an accelerator's, it keeps the convolution's output of every block and the block's own, and the
-/// gradients of both where these are differentiated; a low precision keeps them in half, though
-/// gradients are counted as f32.
-///
-/// In plain Burn operations every layer keeps its own: the convolution, the terms of the normalisation,
-/// ReLU and pool. A low precision keeps rounded inputs there, which take half of that; a fused stack on
-/// a CPU rounds in place.
-///
-/// A segment keeps of itself what a network of its blocks does, and in a fused stack what it leaves
-/// stays: buffers that are too few for the segments before it. On the way back through it there are
-/// its output, the gradient of that and the weighed output, and the gradient of its input.
+/// A segment keeps what a network of its blocks would. In a fused stack on a CPU its buffers stay, too small for the
+/// segments before it. The backward pass through it has its output, the gradient of that and the weighted output, and
+/// the gradient of its input.
 impl CostModel for Conv4Config {
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let context = 2 * self.context * self.channels;
@@ -248,7 +236,7 @@ impl CostModel for Conv4Config {
     }
 
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
-        is_fused(route).then(|| self.whole().stack(batch))
+        matches!(route, Route::Host(_)).then(|| self.whole().stack(batch))
     }
 
     fn precision(&self) -> Precision {
@@ -256,13 +244,12 @@ impl CostModel for Conv4Config {
     }
 
     fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {
-        if self.precision.low().is_some() && !is_fused(route) {
+        if self.precision.low().is_some() && !matches!(route, Route::Host(_)) {
             return None;
         }
         let mut blocks = self.block_sizes();
-        let starts = self.segment_starts();
-        let parts = starts.iter().rev().map(|&start| blocks.split_off(start));
-        let mut segments: Vec<_> = parts.map(|blocks| Part { config: self, blocks }).collect();
+        let part = |start| Part { config: self, blocks: blocks.split_off(start) };
+        let mut segments: Vec<_> = self.segment_starts().into_iter().rev().map(part).collect();
         segments.reverse();
         let stacks: Vec<_> = segments.iter().map(|part| part.stack(batch)).collect();
         let cost = |(index, part): (usize, &Part<'_>)| {

@@ -27,16 +27,11 @@ pub(crate) fn conv_config(channels: [usize; 2], kernel: usize, stride: usize) ->
         .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
 }
 
-/// The layer on `x`, by the fused convolution where it has one window for all channels.
+/// A layer of [`conv`] on `x`, by the fused convolution; one with TensorFlow's padding by Burn's.
 pub(crate) fn convolve<B: Backend>(layer: &Conv2d<B>, x: Tensor<B, 4>) -> Tensor<B, 4> {
-    let [stride, across] = layer.stride;
-    let alike = stride == across && layer.groups == 1 && layer.dilation == [1, 1];
     match layer.padding {
-        PaddingConfig2d::Explicit(top, left, bottom, right)
-            if alike && [left, bottom, right] == [top; 3] =>
-        {
-            let bias = layer.bias.as_ref().map(|bias| bias.val());
-            conv2d(x, layer.weight.val(), bias, stride, top)
+        PaddingConfig2d::Explicit(padding, ..) => {
+            conv2d(x, layer.weight.val(), None, layer.stride[0], padding)
         }
         _ => layer.forward(x),
     }

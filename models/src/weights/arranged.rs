@@ -31,24 +31,24 @@ pub(super) fn transposed(given: TensorSnapshot) -> TensorSnapshot {
     })
 }
 
-/// All tensors, of which those of each of `lots` are joined along their first dimension under the name of the first.
+/// All tensors; the parts that each of `groups` names are joined along their first dimension, under the name of the first.
 ///
 /// # Errors
-/// Where one of a lot is there and another is not, or they are not of a shape but for their first dimension.
+/// Where a part is missing, or parts differ in shape beyond their first dimension.
 pub(super) fn joined(
     file: &Path,
     mut given: BTreeMap<String, TensorSnapshot>,
-    lots: &[&[&str]],
+    groups: &[&[&str]],
     wanted: usize,
 ) -> Result<BTreeMap<String, TensorSnapshot>, WeightsError> {
-    for lot in lots {
+    for group in groups {
         let whole = |name: &String| {
-            let part = lot.iter().find(|part| name.contains(**part))?;
-            Some(name.replace(part, lot[0]))
+            let part = group.iter().find(|part| name.contains(**part))?;
+            Some(name.replace(part, group[0]))
         };
         let wholes: BTreeSet<String> = given.keys().filter_map(whole).collect();
         for whole in wholes {
-            let names: Vec<_> = lot.iter().map(|part| whole.replace(lot[0], part)).collect();
+            let names: Vec<_> = group.iter().map(|part| whole.replace(group[0], part)).collect();
             let absent: Vec<_> = names.iter().filter(|name| !given.contains_key(*name)).collect();
             if let Some(&parameter) = absent.first() {
                 let (file, parameter, missing) = (file.to_owned(), parameter.clone(), absent.len());
