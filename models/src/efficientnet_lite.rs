@@ -87,7 +87,7 @@ impl EfficientNetLiteConfig {
             }
         }
         drawn(EfficientNetLite {
-            conv_stem: same([3, STEM], [3, 2], 1, device),
+            conv_stem: same_padded([3, STEM], [3, 2], 1, device),
             bn0: norm(STEM, device),
             blocks,
             conv_head: conv([from, FEATURES], 1, 1, device),
@@ -101,7 +101,7 @@ fn norm<B: Backend>(channels: usize, device: &B::Device) -> BatchNorm<B> {
 }
 
 /// A convolution of `groups` of channels, padded so that the size is kept up to the stride.
-fn same<B: Backend>(
+fn same_padded<B: Backend>(
     channels: [usize; 2],
     [window, stride]: [usize; 2],
     groups: usize,
@@ -129,7 +129,7 @@ fn options<B: Backend>(conv: &Conv2d<B>, x: &Tensor<B, 4>, bounds: [f32; 2]) -> 
 }
 
 /// A convolution, normalised by running averages, within bounds, plus a map.
-fn embedded<B: Backend>(
+fn fused<B: Backend>(
     conv: &Conv2d<B>,
     norm: &BatchNorm<B>,
     x: Tensor<B, 4>,
@@ -151,7 +151,7 @@ impl<B: Backend> Block<B> {
         Self {
             expand_conv: (expansion > 1).then(|| conv([from, wide], 1, 1, device)),
             bn0: (expansion > 1).then(|| norm(wide, device)),
-            depthwise_conv: same([wide, wide], [window, stride], wide, device),
+            depthwise_conv: same_padded([wide, wide], [window, stride], wide, device),
             bn1: norm(wide, device),
             project_conv: conv([wide, to], 1, 1, device),
             bn2: norm(to, device),
@@ -160,7 +160,7 @@ impl<B: Backend> Block<B> {
 
     fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
         if statistics == BnStatistics::Running {
-            return self.embed(x);
+            return self.forward_fused(x);
         }
         let mut y = x.clone();
         if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
@@ -175,24 +175,24 @@ impl<B: Backend> Block<B> {
     }
 
     /// The same by running averages, each convolution with all that follows it.
-    fn embed(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    fn forward_fused(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let mut y = x.clone();
         if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
-            y = embedded(conv, norm, y, RELU6, None);
+            y = fused(conv, norm, y, RELU6, None);
         }
         let depthwise = &self.depthwise_conv;
         let options = options(depthwise, &y, RELU6);
         let y = depthwise_conv2d(y, depthwise.weight.val(), self.bn1.running_map(), options);
         let [n, _, h, w] = y.dims();
         let add = (x.dims() == [n, self.project_conv.weight.dims()[0], h, w]).then_some(x);
-        embedded(&self.project_conv, &self.bn2, y, [f32::NEG_INFINITY, f32::INFINITY], add)
+        fused(&self.project_conv, &self.bn2, y, [f32::NEG_INFINITY, f32::INFINITY], add)
     }
 }
 
 impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
         let layer = |conv: &Conv2d<B>, norm: &BatchNorm<B>, x| match statistics {
-            BnStatistics::Running => embedded(conv, norm, x, RELU6, None),
+            BnStatistics::Running => fused(conv, norm, x, RELU6, None),
             _ => relu6(norm.forward(convolve(conv, x), statistics)),
         };
         let x = layer(&self.conv_stem, &self.bn0, images);

@@ -43,20 +43,19 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
         task_by_task(self, images, statistics)
     }
 
-    /// What its products compute in, and so do those of a layer on top; no part of the
-    /// [`architecture`](Self::architecture), for parameters are the same in every precision.
+    /// What its products, and those of a layer on top, compute in. Not part of the
+    /// [`architecture`](Self::architecture): parameters are the same in every precision.
     fn precision(&self) -> Precision {
         Precision::F32
     }
 
     /// Whether a forward pass draws random numbers of the backend, as dropout does.
     ///
-    /// Only then are they set to the same again where a [segment](Self::forward_segment) is computed
-    /// a second time. `true` is always right; `false` leaves the backend's numbers alone.
+    /// If so, they are drawn again when a [segment](Self::forward_segment) is recomputed. `true` is always right;
+    /// `false` leaves the backend's random state alone.
     const DRAWS: bool = true;
 
-    /// Parts of the network, one after the other, of which all but the last can be computed again one
-    /// at a time. There is at least one.
+    /// Number of consecutive parts, at least one, of which all but the last can be recomputed one at a time.
     fn segments(&self) -> usize {
         1
     }

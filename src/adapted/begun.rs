@@ -1,4 +1,4 @@
-//! Models of a single class, which is kept until there is another.
+//! Examples with the network that embedded them: all there is of a model until it has two classes.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use super::model_file::{Content, Noted};
 use super::{Calibration, LeftOut, PretrainedBackbone, Result, Thumbnail};
 use crate::data::Features;
 
-/// A model that is begun: it has a single class, so that there is nothing to choose among yet.
+/// What an [`AdaptedModel`](super::AdaptedModel) is learned from; with a single class, when there is nothing to choose
+/// among yet, a model of its own.
 ///
 /// Its file is that of an [`AdaptedModel`](super::AdaptedModel), which opens it when it has two classes.
 #[derive(Clone)]
@@ -17,7 +18,7 @@ pub struct BegunModel<B: Backend> {
     pub backbone: PretrainedBackbone<B>,
     /// Name of the method that classes are to be learned by.
     pub method: String,
-    /// Embeddings of the class.
+    /// Embeddings of the examples of every class.
     pub examples: Features,
     /// A small picture of each row of these, where one is kept.
     pub thumbnails: Vec<Option<Thumbnail>>,

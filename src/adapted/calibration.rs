@@ -25,8 +25,8 @@ const TEMPERATURES: i32 = 285;
 
 /// The temperature under which held-out examples are likeliest: `logits` `[n, ways]` of examples of classes `labels`.
 ///
-/// All may be right, and then no temperature is low enough: each is taken to be wrong with a probability of
-/// `1 / (n + 2)`, as by Laplace's rule.
+/// If all were right, no temperature would be low enough; so each label is taken to be wrong with probability
+/// `1 / (n + 2)`, Laplace's rule.
 ///
 /// # Source
 /// Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
@@ -50,8 +50,8 @@ pub(super) fn temperature(logits: &[Vec<f32>], labels: &[usize]) -> f64 {
     losses.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(1.0, |(_, found)| found)
 }
 
-/// Slope and offset of logistic regression that tells `near` from `far`, similarities to an example's own class and to the
-/// nearest other one, which stands for what an unknown class would be like.
+/// Slope and offset of a logistic regression that tells `near` from `far`: the similarities of examples to their own class
+/// and to the nearest other one, which stands in for an unknown class.
 ///
 /// # Source
 /// Targets short of 0 and 1: Platt, "Probabilistic Outputs for Support Vector Machines", 1999.

@@ -15,13 +15,13 @@ use super::{
     AdaptedModelError, BackboneOrigin, BegunModel, Calibration, LeftOut, PretrainedBackbone,
     Result, Thumbnail, classes,
 };
-use crate::data::{DataError, Features};
+use crate::data::Features;
 use crate::files;
 
 /// Where the metadata has what is noted.
 const KEY: &str = "fewshot_adapted";
 
-/// Raised where files cannot be read by older versions; a file has the lowest that tells all that is in it.
+/// Raised when older versions cannot read the files; a file has the lowest format that can hold its content.
 const FORMAT: u32 = 2;
 
 /// The format of files without the network's parameters.
@@ -30,11 +30,11 @@ const WITHOUT_PARAMETERS: u32 = 1;
 /// What names of tensors begin with that are not a class's.
 pub(super) const RESERVED: &str = "backbone/";
 
-/// The tensor of the network's parameters, one after the other, in rows as long as embeddings with zeros after the last: a
-/// version that knows of none takes them for a class until it has read the format, and can say then what is the matter.
+/// All parameters of the network in one tensor, in rows as long as embeddings, padded with zeros: a version that does not
+/// know it takes it for a class, and then refuses the file by its format.
 const PARAMETERS: &str = "backbone/parameters";
 
-/// Where the metadata has small pictures of examples: versions that know of none pass it over.
+/// Where the metadata has small pictures of examples; older versions ignore it.
 const THUMBNAILS: &str = "fewshot_thumbnails";
 
 /// Bytes of these, at most: half of what the header of a safetensors file can hold.
@@ -80,7 +80,11 @@ impl Content {
         let (mut format, mut list) = (WITHOUT_PARAMETERS, None);
         if let Some(parameters) = parameters {
             (format, list) = (FORMAT, Some(parameters.list));
-            examples = with_rows(&examples, parameters.values)?;
+            let mut values = parameters.values;
+            values.resize(values.len().next_multiple_of(examples.length()), 0.0);
+            let mut rows = classes(&examples);
+            rows.push((PARAMETERS.to_owned(), values));
+            examples = Features::new(examples.length(), rows)?;
         }
         let noted = serde_json::to_string(&Versioned { format, noted, parameters: list });
         let written = noted.map_err(io::Error::other).and_then(|noted| {
@@ -180,7 +184,7 @@ impl Content {
     }
 }
 
-/// Base64 of small pictures as a JSON array, with nothing in place of those that are not there or have no room.
+/// A JSON array of small pictures in base64; a missing one, or one for which there is no room, is an empty string.
 fn encoded(thumbnails: &[Option<Thumbnail>], mut room: usize) -> io::Result<String> {
     let each = thumbnails.iter().map(|thumbnail| {
         let text = thumbnail.as_deref().map(|bytes| STANDARD.encode(bytes)).unwrap_or_default();
@@ -198,13 +202,6 @@ fn decoded(text: &str) -> Option<Vec<Option<Thumbnail>>> {
         Some((!bytes.is_empty()).then(|| Thumbnail::from(bytes)))
     };
     each.into_iter().map(decode).collect()
-}
-
-fn with_rows(examples: &Features, mut values: Vec<f32>) -> Result<Features, DataError> {
-    values.resize(values.len().next_multiple_of(examples.length()), 0.0);
-    let mut rows = classes(examples);
-    rows.push((PARAMETERS.to_owned(), values));
-    Features::new(examples.length(), rows)
 }
 
 #[cfg(test)]

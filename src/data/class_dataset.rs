@@ -36,8 +36,7 @@ pub trait ClassDataset: Send + Sync {
         false
     }
 
-    /// Writes an image to `out`, turned by `turn` on top of the turn that belongs to the class, if
-    /// any.
+    /// Writes an image to `out`, turned by `turn` besides the turn of its class, if it has one.
     ///
     /// # Shapes
     /// `out`: `[c, h, w]` bytes, row by row, 0 to 255.
