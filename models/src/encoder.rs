@@ -51,8 +51,8 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
 
     /// Whether a forward pass draws random numbers of the backend, as dropout does.
     ///
-    /// If so, they are drawn again when a [segment](Self::forward_segment) is recomputed. `true` is always right;
-    /// `false` leaves the backend's random state alone.
+    /// If so, the same numbers are drawn again when a [segment](Self::forward_segment) is recomputed. `true` is always
+    /// right; `false` leaves the backend's random state alone.
     const DRAWS: bool = true;
 
     /// Number of consecutive parts, at least one, of which all but the last can be recomputed one at a time.
