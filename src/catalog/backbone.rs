@@ -1,12 +1,11 @@
 use std::sync::LazyLock;
 
 use fewshot_models::{Conv4Config, CostModel, MlpConfig};
-use serde::{Deserialize, Serialize};
 
 use crate::hardware::HardwareError;
 
 /// A network that can be chosen by name.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Backbone {
     /// What to ask for it by.
     pub name: String,
@@ -17,8 +16,7 @@ pub struct Backbone {
 }
 
 /// The networks there are, as their configurations.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug)]
 pub enum BackboneConfig {
     /// Convolution blocks.
     Conv4(Conv4Config),
@@ -42,15 +40,15 @@ impl Backbone {
         let config = match &self.config {
             BackboneConfig::Conv4(config) => {
                 let config = Conv4Config { image, ..config.clone() };
-                config.fits().then_some(BackboneConfig::Conv4(config))?
+                config.fits().then_some(BackboneConfig::Conv4(config))
             }
             BackboneConfig::Mlp(config) => {
                 let d_input = image.iter().product();
-                (d_input <= 1 << 16).then_some(())?;
-                BackboneConfig::Mlp(MlpConfig { d_input, ..config.clone() })
+                let config = MlpConfig { d_input, ..config.clone() };
+                (d_input <= 1 << 16).then_some(BackboneConfig::Mlp(config))
             }
         };
-        Some(Self { name: self.name.clone(), image, config })
+        Some(Self::new(&self.name, image, config?))
     }
 
     /// What it costs, by formulas.

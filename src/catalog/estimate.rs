@@ -53,18 +53,14 @@ impl Estimate {
             _ if lanes > 1 && matches!(method, Method::Anil { .. }) => 2 * lanes,
             _ => lanes,
         };
+        let model = backbone.model();
         let planner = MemoryPlanner {
             profile,
             optimizer,
             method,
             lanes: at_once(lanes, route),
             task,
-            activations: Activations::modelled(
-                backbone.model(),
-                task,
-                route,
-                Checkpointing::Nothing,
-            ),
+            activations: Activations::modelled(model, task, route, Checkpointing::Nothing),
             measured: None,
             largest_buffer: None,
         };
@@ -104,12 +100,11 @@ impl Estimate {
         if need > budget {
             return Err(HardwareError::TooManyTasks { tasks, need, budget, fit: fit() });
         }
-        match plan.largest_buffer.filter(|most| largest > *most) {
-            Some(most) => {
-                Err(HardwareError::LargestBuffer { tasks, need: largest, most, fit: fit() })
-            }
-            None => Ok(()),
+        if let Some(most) = plan.largest_buffer.filter(|most| largest > *most) {
+            let need = largest;
+            return Err(HardwareError::LargestBuffer { tasks, need, most, fit: fit() });
         }
+        Ok(())
     }
 
     /// Operations of a meta-training step, two a multiply-accumulate.
@@ -129,18 +124,14 @@ impl Estimate {
             Method::Reptile { steps, batch } => 3.0 * steps as f64 * macs(batch),
             Method::FirstOrder { steps } => 3.0 * (steps as f64 * macs(support) + macs(queries)),
         };
-        // By segments, there is another forward pass through all but the last.
-        let segments = match self.planner.activations.checkpointing {
-            Checkpointing::Segments => self
-                .backbone
-                .model()
-                .segment_costs(support + queries, self.route)
-                .unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        let again = segments.split_last().map_or(&[][..], |(_, again)| again);
-        let again = again.iter().map(|part| part.graph.macs).sum::<u64>();
-        2.0 * (task + again as f64) * tasks as f64
+        let mut macs_again = 0;
+        if self.planner.activations.checkpointing == Checkpointing::Segments {
+            // Another forward pass through all but the last segment.
+            let segments = self.backbone.model().segment_costs(support + queries, self.route);
+            let but_last = segments.unwrap_or_default().into_iter().rev().skip(1);
+            macs_again = but_last.map(|part| part.graph.macs).sum::<u64>();
+        }
+        2.0 * (task + macs_again as f64) * tasks as f64
     }
 
     /// About how long a meta-training step takes on a device that was calibrated, in seconds.
@@ -188,7 +179,7 @@ impl Estimate {
 fn at_once(lanes: usize, route: Route) -> usize {
     match route {
         Route::Host(_) => lanes.saturating_mul(rayon::current_num_threads()),
-        Route::Device(_) | Route::Reference | Route::Forced => lanes,
+        _ => lanes,
     }
 }
 

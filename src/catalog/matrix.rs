@@ -102,17 +102,16 @@ impl Matrix {
 
     /// What failed, and why, a line each.
     pub fn failures(&self) -> Vec<String> {
-        let cells = self.rows.iter().flat_map(|row| {
-            row.cells.iter().zip(&self.devices).map(move |(cell, device)| (row, cell, device))
-        });
-        let failed = cells.filter_map(|(row, cell, device)| match cell {
-            Cell::Failed(reason) => {
-                let dtype = row.precision.dtype();
-                Some(format!("{} in {dtype} on {device}: {reason}", row.backbone))
+        let mut failures = Vec::new();
+        for MatrixRow { backbone, precision, cells } in &self.rows {
+            for (cell, device) in cells.iter().zip(&self.devices) {
+                if let Cell::Failed(reason) = cell {
+                    let dtype = precision.dtype();
+                    failures.push(format!("{backbone} in {dtype} on {device}: {reason}"));
+                }
             }
-            _ => None,
-        });
-        failed.collect()
+        }
+        failures
     }
 
     /// How many cells failed, are too big, or have no device.

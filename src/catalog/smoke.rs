@@ -73,17 +73,20 @@ fn found<B: AutodiffBackend, M: Module<B>>(
     if !loss.is_finite() {
         return Err(format!("a loss of {loss}"));
     }
-    complete(module, found.gradients.gradients())
-        .map_err(|path| format!("{what} by {path} is missing or not finite"))
+    match incomplete(module, found.gradients.gradients()) {
+        Some(path) => Err(format!("{what} by {path} is missing or not finite")),
+        None => Ok(()),
+    }
 }
 
-fn complete<B: AutodiffBackend, M: Module<B>>(
+/// The first trainable parameter without a finite gradient.
+fn incomplete<B: AutodiffBackend, M: Module<B>>(
     module: &M,
     gradients: &GradientsParams,
-) -> Result<(), String> {
+) -> Option<String> {
     let mut check = Complete { gradients, path: Vec::new(), wrong: None };
     module.visit(&mut check);
-    check.wrong.map_or(Ok(()), Err)
+    check.wrong
 }
 
 struct Complete<'a> {
@@ -137,7 +140,7 @@ mod tests {
         let device = Default::default();
         let network = fewshot_models::MlpConfig::new(2).with_layers(vec![2, 2]);
         let network = network.init::<Autodiff<Flex>>(&device);
-        let none = complete(&network, &GradientsParams::new());
-        assert_eq!(none, Err("layers.0.weight".to_owned()));
+        let missing = incomplete(&network, &GradientsParams::new());
+        assert_eq!(missing, Some("layers.0.weight".to_owned()));
     }
 }

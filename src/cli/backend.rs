@@ -12,6 +12,9 @@ use fewshot::kernels::{check_environment, route};
 use super::args::DeviceArgs;
 use super::prelude::*;
 
+/// Autodiff that computes what costs little again in the backward pass.
+pub(crate) type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
+
 /// Work that runs on whichever backend was chosen.
 pub(crate) trait Job: Sized {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result;
@@ -25,7 +28,7 @@ pub(crate) trait Job: Sized {
 /// A backend's device, and what is known of it.
 pub(crate) struct Place<B: Backend> {
     pub(crate) device: B::Device,
-    /// All that share the work, that one first.
+    /// The devices that share the work; `device` is the first.
     pub(crate) devices: Vec<B::Device>,
     pub(crate) info: DeviceInfo,
 }
@@ -36,7 +39,7 @@ impl<B: Backend> Place<B> {
         self.info.tier != Tier::Cpu
     }
 
-    /// Burn's name for what computes on a built-in platform.
+    /// Burn's name of the backend.
     pub(crate) fn backend(&self) -> &str {
         match self.info.key.platform.as_str() {
             platform @ ("flex" | "candle" | "ndarray" | "cuda" | "rocm") => platform,
@@ -48,13 +51,12 @@ impl<B: Backend> Place<B> {
         format!("{} ({})", self.info.key, self.info.name)
     }
 
-    /// What is free to one of so many processes, which share the memory of a processor.
+    /// Free memory for each of so many processes, which share that of a processor.
     pub(crate) fn free_of(&self, processes: usize) -> Option<Bytes> {
         let share = if self.accelerator() { 1 } else { processes as u64 };
         self.info.memory.free.map(|free| Bytes(free.0 / share))
     }
 
-    /// Its part of a JSON report.
     pub(crate) fn json(&self) -> Value {
         let route = route::<B>().to_string();
         json!({ "backend": self.backend(), "device": self.label(), "route": route })
@@ -65,6 +67,12 @@ impl<B: Backend> fmt::Display for Place<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "backend {} on {}, {}", self.backend(), self.label(), route::<B>())
     }
+}
+
+/// [Prepares](prepare) and runs `job` on the device of `args`.
+pub(crate) fn start(args: &DeviceArgs, job: impl Job) -> Result {
+    prepare(args.threads)?;
+    dispatch(args, job)
 }
 
 /// Runs `job` on the device of `args`.
@@ -80,17 +88,13 @@ pub(crate) fn dispatch_with(
     balanced: bool,
     job: impl Job,
 ) -> Result {
-    let mut args = args.clone();
-    if let Some(&first) = devices.first() {
-        let wanted = &args.backend;
-        if !matches!(wanted, DevicePreference::Platform(_)) {
-            return Err(usage!(
-                "--devices are numbers among the devices of a backend: --backend {wanted} is none"
-            ));
-        }
-        args.device = Some(first);
+    let wanted = &args.backend;
+    if !devices.is_empty() && !matches!(wanted, DevicePreference::Platform(_)) {
+        return Err(usage!(
+            "--devices are numbers among the devices of a backend: --backend {wanted} is none"
+        ));
     }
-    let selection = select(&wanted(&args)?)?;
+    let selection = select(&numbered(wanted, devices.first().copied().or(args.device))?)?;
     // That something was not compiled in, or is of another system, is no news.
     for rejection in selection.skipped.iter().filter(|rejection| rejection.tried) {
         print_status(format_args!("skipped {}: {}", rejection.what, rejection.reason));
@@ -104,7 +108,7 @@ pub(crate) fn dispatch_with(
     on(info, others, balanced, job)
 }
 
-/// The device that is wanted. Only candidates are tried, and all devices for an error message.
+/// The wanted device. Only candidates are probed; for an error message all devices are.
 pub(super) fn select(wanted: &DevicePreference) -> Result<Selection> {
     let found = inventory(wanted).select(wanted);
     Ok(found.or_else(|_| inventory(&DevicePreference::Auto).select(wanted))?)
@@ -147,7 +151,6 @@ impl<J: Job> Placed<J> {
             devices.push(device_of::<B>(key)?);
         }
         if balanced {
-            type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
             return job.run_balanced::<Balanced<B>>(Place { device, devices, info });
         }
         job.run::<Autodiff<B>>(Place { device, devices, info })
@@ -155,8 +158,8 @@ impl<J: Job> Placed<J> {
 }
 
 /// The device of `--backend` and `--device` together.
-pub(super) fn wanted(args: &DeviceArgs) -> Result<DevicePreference> {
-    match (&args.backend, args.device) {
+fn numbered(wanted: &DevicePreference, device: Option<usize>) -> Result<DevicePreference> {
+    match (wanted, device) {
         (wanted, None) => Ok(wanted.clone()),
         (DevicePreference::Platform(name), Some(index)) => {
             Ok(DevicePreference::Device(DeviceKey::new(name, index)))
@@ -167,7 +170,7 @@ pub(super) fn wanted(args: &DeviceArgs) -> Result<DevicePreference> {
     }
 }
 
-/// The devices that may be wanted. A driver that crashes or hangs takes its own process with it.
+/// Probes devices in a process of their own, which a driver may crash or hang.
 pub(super) fn inventory(wanted: &DevicePreference) -> Inventory {
     let arguments = vec!["hardware".to_owned(), "probe".to_owned()];
     let isolation = env::current_exe()

@@ -27,20 +27,18 @@ pub(crate) enum ImageSpec {
     Files(usize, PathBuf),
 }
 
-/// The name of sine waves.
 pub(crate) const SINUSOID: &str = "sinusoid";
 
 type Reader = fn(&Path, &ReadOptions) -> Result<FolderReport<Splits>, DataError>;
 
-/// Files of images.
 struct Format {
     name: &'static str,
-    /// What the path is of.
+    /// `DIR` or `FILE`.
     path: &'static str,
-    /// Pixels of a side, if nothing else is said.
+    /// Default height and width in pixels.
     side: usize,
     color: Color,
-    /// Which make a picture look as its images.
+    /// How pictures are turned into images like these.
     shades: Shades,
     open: Reader,
 }
@@ -49,7 +47,7 @@ const fn photos(name: &'static str, side: usize, open: Reader) -> Format {
     Format { name, path: "DIR", side, color: Color::Rgb, shades: Shades::Kept, open }
 }
 
-/// Where classes are shuffled, that belongs to the data: no seed of a run changes it.
+/// Seed of splits that shuffle classes; it belongs to the data, whatever the seed of a run.
 const SHUFFLE: u64 = 0;
 
 const FORMATS: [Format; 9] = [
@@ -89,7 +87,6 @@ pub(crate) fn specs(what: &str) -> String {
 }
 
 impl ImageSpec {
-    /// Reads or generates the data; `split` is for Omniglot, `options` for files.
     pub(crate) fn open(&self, split: Split, options: FolderOptions) -> Result<Splits> {
         match self {
             Self::Glyphs => Ok(Glyphs::generate(&GlyphsConfig::default())),
@@ -120,14 +117,13 @@ impl ImageSpec {
         Ok(())
     }
 
-    /// How images are read if nothing else is said.
     pub(crate) fn default_options(&self) -> FolderOptions {
         let format = if let Self::Files(format, _) = self { *format } else { 0 };
         let Format { side, color, .. } = FORMATS[format];
         FolderOptions { size: side, color, on_broken: OnBroken::Fail }
     }
 
-    /// Which make a picture look as the images: those of characters are of bright ink.
+    /// How pictures are turned into images like these: characters are bright on dark.
     pub(crate) fn shades(&self) -> Shades {
         match self {
             Self::Glyphs | Self::Omniglot(_) => Shades::Inverted,
@@ -135,7 +131,6 @@ impl ImageSpec {
         }
     }
 
-    /// The same data under an absolute path.
     pub(crate) fn absolute(mut self) -> Self {
         if let Self::Omniglot(path) | Self::Files(_, path) = &mut self
             && let Ok(absolute) = path.canonicalize()

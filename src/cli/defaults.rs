@@ -7,7 +7,6 @@ use super::args::Method;
 pub(crate) enum Benchmark {
     /// Images of at most 32 pixels a side.
     Omniglot,
-    /// Larger images.
     MiniImagenet,
     Sinusoids,
 }

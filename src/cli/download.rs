@@ -9,7 +9,6 @@ use sha2::{Digest, Sha256};
 
 use super::prelude::*;
 
-/// The checksum that others publish for a file.
 enum Sum {
     Md5(&'static str),
     Sha256(&'static str),
@@ -44,7 +43,6 @@ const FILES: [(&str, &str, Sum); 5] = [
 /// Larger than any of the files by far: what is longer is something else.
 const LIMIT: u64 = 64 << 20;
 
-/// Puts Omniglot and the Vinyals lists into `folder`.
 pub(crate) fn omniglot(folder: &Path) -> Result {
     let mirror = std::env::var("FEWSHOT_OMNIGLOT_MIRROR").ok();
     for (address, path, sum) in &FILES {

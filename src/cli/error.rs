@@ -11,7 +11,7 @@ pub(crate) type Result<T = (), E = CliError> = std::result::Result<T, E>;
 /// What the command ends with, in one line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// The words of the command make no sense here.
+    /// A wrong command line.
     #[error("{0}")]
     Usage(String),
     #[error(transparent)]
@@ -43,7 +43,11 @@ impl CliError {
     /// shells have it.
     pub(crate) fn code(&self) -> u8 {
         match self {
+            Self::Episode(
+                EpisodeError::NotEnoughClasses { .. } | EpisodeError::NotEnoughExamples { .. },
+            ) => 1,
             Self::Usage(_)
+            | Self::Episode(_)
             | Self::Plasticity(_)
             | Self::Hardware(HardwareError::Unknown { .. } | HardwareError::Unavailable { .. })
             | Self::Adapted(
@@ -54,16 +58,7 @@ impl CliError {
                 | AdaptedModelError::NoDownload { .. }
                 | AdaptedModelError::OwnWeights { .. },
             )
-            | Self::Train(TrainError::Episodes(_))
-            | Self::Episode(
-                EpisodeError::NoAccelerator { .. }
-                | EpisodeError::NoBlock
-                | EpisodeError::NoRoom { .. }
-                | EpisodeError::Zero(_)
-                | EpisodeError::Alpha { .. }
-                | EpisodeError::Samples { .. }
-                | EpisodeError::PatternLength { .. },
-            ) => 2,
+            | Self::Train(TrainError::Episodes(_)) => 2,
             Self::Interrupted | Self::Train(TrainError::Interrupted { .. }) => 130,
             _ => 1,
         }

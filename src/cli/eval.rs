@@ -1,29 +1,23 @@
-use std::path::{Path, PathBuf};
-
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::episode::{EpisodeSampler, Protocol, TaskSource};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::heads::AnyHead;
 use fewshot::learners::{EmbeddingLearner, Learner, MetaLearner};
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 use serde::de::DeserializeOwned;
-use serde_json::json;
 
 use super::args::{EvalArgs, Method};
-use super::backend::{self, Job, Place};
-use super::error::{Result, failed, usage};
 use super::features::Part;
-use super::output::print;
-use super::report::{evaluated, join, test_protocol};
+use super::prelude::*;
+use super::report::{evaluated, test_protocol};
 use super::settings::{LearnerJob, RunSettings};
-use super::train::World;
-use super::{features, sinusoids, world};
+use super::world::{self, World};
+use super::{features, sinusoids};
 
-pub(crate) fn run(args: EvalArgs) -> Result {
+pub(crate) fn run(args: &EvalArgs) -> Result {
     let world = world::join()?;
     if let Some(path) = &args.features.features {
         world::refuse_several(&*world, "eval --features")?;
-        return features::eval_features(&args, path);
+        return features::eval_features(args, path);
     }
     if let Some(option) = args.features.given() {
         return Err(usage!("{option} is for --features, not for a run"));
@@ -31,7 +25,7 @@ pub(crate) fn run(args: EvalArgs) -> Result {
     world::run_or_abort(&*world, || run_in(args, world.clone()))
 }
 
-fn run_in(args: EvalArgs, world: World) -> Result {
+fn run_in(args: &EvalArgs, world: World) -> Result {
     backend::prepare(args.device.threads)?;
     let Some(given) = &args.checkpoint else {
         return Err(usage!("a checkpoint, a run folder or --features is needed"));
@@ -43,28 +37,24 @@ fn run_in(args: EvalArgs, world: World) -> Result {
         return sinusoids::eval(args, path, checkpoint, world);
     }
     let mut settings = RunSettings::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
-    settings.inner = match settings.inner {
-        Some(inner) => Some(inner.tested_as(settings.method, &args)?),
-        None if args.eval_inner_steps.is_some() => {
-            let method = method.unwrap_or(settings.method);
-            return Err(usage!("--eval-inner-steps is not for {method}"));
-        }
-        None if args.eval_inner_batch.is_some() => {
-            return Err(usage!("--eval-inner-batch is for reptile, not for {}", settings.method));
-        }
-        None => None,
-    };
+    if let Some(inner) = &mut settings.inner {
+        *inner = inner.tested_as(settings.method, args)?;
+    } else if args.eval_inner_steps.is_some() {
+        let method = method.unwrap_or(settings.method);
+        return Err(usage!("--eval-inner-steps is not for {method}"));
+    } else if args.eval_inner_batch.is_some() {
+        return Err(usage!("--eval-inner-batch is for reptile, not for {}", settings.method));
+    }
     let Protocol { ways, shots: trained, queries } = settings.test;
     settings.test = Protocol::new(args.ways.unwrap_or(ways), shots.unwrap_or(trained))
         .with_queries(args.queries.unwrap_or(queries));
-    let sampler =
-        settings.images(Part::Test)?.sampler(settings.test, args.seed.unwrap_or(settings.seed))?;
-    let sampler = sampler.with_data_on(args.data_on);
-    let device = args.device.clone();
-    backend::dispatch(&device, Testing { args, method, settings, path, checkpoint, sampler, world })
+    let (images, seed) = (settings.images(Part::Test)?, args.seed.unwrap_or(settings.seed));
+    let sampler = images.sampler(settings.test, seed)?.with_data_on(args.data_on);
+    let testing = Testing { args, method, settings, path, checkpoint, sampler, world };
+    backend::dispatch(&args.device, testing)
 }
 
-/// What a checkpoint of the command was trained by.
+/// The settings of the run that a checkpoint belongs to.
 pub(super) fn settings<R: DeserializeOwned>(checkpoint: &Checkpoint, path: &Path) -> Result<R> {
     R::deserialize(&checkpoint.settings()["user"])
         .map_err(|error| failed!("{} was not made by `fewshot train`: {error}", path.display()))
@@ -79,9 +69,9 @@ pub(super) fn file(given: &Path) -> PathBuf {
     if best.exists() { best } else { RunFolder::last(given) }
 }
 
-struct Testing {
-    args: EvalArgs,
-    /// To be put on the encoder, unless it is the run's own.
+struct Testing<'a> {
+    args: &'a EvalArgs,
+    /// The head to put on the run's encoder, unless its own.
     method: Option<Method>,
     settings: RunSettings,
     path: PathBuf,
@@ -90,7 +80,7 @@ struct Testing {
     world: World,
 }
 
-impl Job for Testing {
+impl Job for Testing<'_> {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let settings = self.settings.clone();
         match self.method.filter(|method| *method != settings.method) {
@@ -100,15 +90,14 @@ impl Job for Testing {
     }
 }
 
-impl LearnerJob for Testing {
+impl LearnerJob for Testing<'_> {
     fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result {
         let learner = self.checkpoint.load::<B, _, _>(learner, &place.device)?;
         self.test(&place, learner.valid())
     }
 }
 
-impl Testing {
-    /// Tests the encoder of the run with another head.
+impl Testing<'_> {
     fn with_head<B: AutodiffBackend>(mut self, method: Method, place: &Place<B>) -> Result {
         if method.needs_episodes() {
             return Err(usage!(

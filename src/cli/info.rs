@@ -1,8 +1,7 @@
 use fewshot::data::{ClassDataset, ImageSet, Sinusoids, Split};
 
 use super::data_spec::{DataSpec, ImageSpec};
-use super::error::Result;
-use super::output::print;
+use super::prelude::*;
 
 pub(crate) fn run(spec: &DataSpec, split: Split) -> Result {
     match spec {

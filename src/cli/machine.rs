@@ -6,7 +6,7 @@ use serde::Serialize;
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 use time::OffsetDateTime;
 
-/// What figures cannot be read without.
+/// The machine that figures were measured on.
 #[derive(Serialize)]
 pub(crate) struct Machine {
     cpu: String,
@@ -50,7 +50,6 @@ pub(crate) fn commit() -> Option<String> {
     Some(if clean.status.success() { head } else { head + "+" })
 }
 
-/// The date, as 2026-01-31.
 pub(crate) fn today() -> String {
     OffsetDateTime::now_utc().date().to_string()
 }

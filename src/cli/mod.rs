@@ -42,7 +42,8 @@ mod prelude {
 
     pub(super) use super::backend::{self, Job, Place};
     pub(super) use super::error::{CliError, Result, failed, usage};
-    pub(super) use super::output::{print, print_status};
+    pub(super) use super::output::{known, lower, print, print_status, table, tell};
+    pub(super) use super::report::{join, rounded};
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -68,21 +69,21 @@ pub(crate) fn main() -> ExitCode {
 fn run(command: Command) -> Result {
     match command {
         Command::Train(args) => train::run(*args),
-        Command::Eval(args) => eval::run(*args),
+        Command::Eval(args) => eval::run(&args),
         Command::Runs { command } => runs::run(command),
-        Command::Embed(args) => features::embed(args),
-        Command::Adapt(args) => pictures::adapt(*args),
-        Command::Predict(args) => pictures::predict(args),
+        Command::Embed(args) => features::embed(&args),
+        Command::Adapt(args) => pictures::adapt(&args),
+        Command::Predict(args) => pictures::predict(&args),
         #[cfg(feature = "serve")]
-        Command::Serve(args) => pictures::serve(args),
+        Command::Serve(args) => pictures::serve(&args),
         Command::Backbones { command } => pictures::backbones(command),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
         Command::Hardware { command } => hardware::run(command),
-        Command::Bench { command: Some(BenchCommand::Kernels(args)), .. } => bench::kernels(args),
-        Command::Bench { command: Some(BenchCommand::Report(args)), .. } => bench::report(args),
+        Command::Bench { command: Some(BenchCommand::Kernels(args)), .. } => bench::kernels(&args),
+        Command::Bench { command: Some(BenchCommand::Report(args)), .. } => bench::report(&args),
         Command::Bench { command: None, compare } => bench::compare(&compare),
         Command::Reproduce(args) => reproduce::run(&args),
-        Command::Plasticity { command: PlasticityCommand::Run(args) } => plasticity::run(*args),
+        Command::Plasticity { command: PlasticityCommand::Run(args) } => plasticity::run(&args),
     }
 }

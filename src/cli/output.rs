@@ -7,7 +7,7 @@ use super::error::{Result, failed};
 /// Number of this process among those of the run.
 static RANK: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on as one of several processes, of which only the first one prints.
+/// Of several processes only the first one prints.
 pub(crate) fn set_rank(rank: usize) {
     RANK.store(rank, Ordering::Relaxed);
 }
@@ -31,13 +31,11 @@ pub(crate) fn print(line: impl Display) -> Result {
 
 /// Prints a line of a result, or with `json`, which leaves standard output to one object, as a status.
 pub(crate) fn tell(json: bool, line: impl Display) -> Result {
-    match json {
-        true => {
-            print_status(line);
-            Ok(())
-        }
-        false => print(line),
+    if json {
+        print_status(line);
+        return Ok(());
     }
+    print(line)
 }
 
 /// Tells what goes on; whether anybody listens does not matter.
@@ -60,8 +58,14 @@ pub(crate) fn lower(value: impl Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
+/// A dash is what is not known.
+pub(crate) fn known(value: Option<impl ToString>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
 /// Rows of cells as a text of aligned columns.
-pub(crate) fn table(rows: &[impl AsRef<[String]>]) -> String {
+pub(crate) fn table(rows: impl IntoIterator<Item = impl AsRef<[String]>>) -> String {
+    let rows: Vec<_> = rows.into_iter().collect();
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
     let width = |column: usize| rows.iter().map(move |row| row.as_ref()[column].chars().count());
     let widths: Vec<_> = (0..columns).map(|column| width(column).max().unwrap_or(0)).collect();

@@ -85,7 +85,7 @@ impl StepProgress {
         Self { steps, bar: ProgressBar::new(steps as u64).with_style(style(BAR)) }
     }
 
-    /// That steps were done, in what time all of them.
+    /// `done` steps are complete, after `spent` altogether; last told were `before`.
     pub(crate) fn tell(&self, before: usize, done: usize, spent: Duration) {
         let rate = done as f64 / spent.as_secs_f64();
         if !self.bar.is_hidden() {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::settings::RunSettings;
 
-/// Figures rounded to what they are worth.
+/// Rounded to so many decimal places.
 pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
     let factor = 10f64.powi(digits);
     (value * factor).round() / factor
@@ -17,7 +17,6 @@ pub(crate) fn join(object: &mut Value, more: Value) {
     }
 }
 
-/// The figures of a test in a JSON report.
 pub(crate) fn evaluated(evaluation: &Evaluation) -> Value {
     json!({
         "accuracy": rounded(evaluation.accuracy, 2),
@@ -26,7 +25,6 @@ pub(crate) fn evaluated(evaluation: &Evaluation) -> Value {
     })
 }
 
-/// What was tested, in a JSON report.
 pub(crate) fn test_protocol(settings: &RunSettings, evaluation: &Evaluation) -> Value {
     json!({
         "method": settings.method,

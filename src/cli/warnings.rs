@@ -39,7 +39,6 @@ impl Log for Warnings {
     fn flush(&self) {}
 }
 
-/// From now on.
 pub(super) fn install() {
     // It fails where another one listens already, which is nobody's concern here.
     if log::set_logger(&Warnings).is_ok() {
@@ -47,7 +46,6 @@ pub(super) fn install() {
     }
 }
 
-/// Counts kernels while it lives.
 pub(super) struct KernelCount {
     counter: &'static AtomicUsize,
     before: usize,

@@ -4,17 +4,25 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use fewshot::parallel::{Communicator, launched, world};
+use fewshot::parallel::{Communicator, gather_numbers, launched, world};
 
 use super::error::{Result, usage};
 use super::output;
 
 /// All processes that `mpirun` or `srun` started with this one, or this one alone.
-pub(super) fn join() -> Result<Arc<dyn Communicator>> {
+pub(super) type World = Arc<dyn Communicator>;
+
+pub(super) fn join() -> Result<World> {
     if let Some(launch) = launched() {
         output::set_rank(launch.rank);
     }
     Ok(world()?.into())
+}
+
+/// The smallest number of any process, in all of them.
+pub(super) fn smallest(world: &World, own: usize) -> Result<usize> {
+    let all = gather_numbers(&**world, &[own as f64])?.concat();
+    Ok(all.into_iter().fold(f64::INFINITY, f64::min) as usize)
 }
 
 /// That no other process was started for `what`, which one does alone.
@@ -26,10 +34,7 @@ pub(super) fn refuse_several(world: &dyn Communicator, what: &str) -> Result {
 }
 
 /// Runs `work`; if it fails, aborts the other processes, which would wait for this one.
-pub(super) fn run_or_abort<T>(
-    world: &dyn Communicator,
-    work: impl FnOnce() -> Result<T>,
-) -> Result<T> {
+pub(super) fn run_or_abort(world: &dyn Communicator, work: impl FnOnce() -> Result) -> Result {
     let done = work();
     let Err(error) = &done else { return done };
     if world.size() == 1 {

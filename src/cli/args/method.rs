@@ -101,9 +101,7 @@ impl Method {
 
     /// Whether it is a head on embeddings.
     pub(crate) fn on_embeddings(self) -> bool {
-        let name = self.to_string();
-        let inductive = HEAD_NAMES.contains(&name.as_str());
-        inductive || self.transductive()
+        HEAD_NAMES.contains(&self.to_string().as_str()) || self.transductive()
     }
 
     /// Whether it is a head that sees all queries.

@@ -1,8 +1,7 @@
 use std::fmt;
 
-use burn::tensor::backend::Backend;
-
-use super::timing::Effort;
+use super::timing::Repeats;
+use crate::cli::prelude::*;
 
 /// Sizes that figures are wanted of, or the smallest that show that measuring works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +18,8 @@ impl Scale {
         }
     }
 
-    pub(super) fn effort(self) -> Effort {
-        self.choose(Effort { rounds: 3, seconds: 4.0 }, Effort { rounds: 2, seconds: 0.0 })
+    pub(super) fn repeats(self) -> Repeats {
+        self.choose(Repeats { rounds: 3, seconds: 4.0 }, Repeats { rounds: 2, seconds: 0.0 })
     }
 }
 
@@ -28,19 +27,18 @@ impl Scale {
 pub(super) struct Case {
     pub(super) operation: &'static str,
     pub(super) shape: String,
-    /// What else tells it from others of its operation: what batch-norm normalises with.
+    /// What distinguishes cases of one operation, as what batch-norm normalises with.
     pub(super) variant: &'static str,
     pub(super) pass: Pass,
     pub(super) load: Load,
     /// Whether its reference is measured too, which for large ones takes minutes and gigabytes.
-    pub(super) beside: bool,
-    /// Does it once, and waits for the device.
+    pub(super) has_reference: bool,
+    /// Runs it once, and waits for the device.
     pub(super) work: Box<dyn FnMut()>,
 }
 
 impl Case {
-    /// An operation and variant, of a shape, that is done by `run` on what `make` makes in the first
-    /// run, which is not timed.
+    /// What `run` does to the state that `make` makes in the first run, which is not timed.
     pub(super) fn new<B: Backend, S: 'static>(
         [operation, variant]: [&'static str; 2],
         shape: String,
@@ -57,7 +55,7 @@ impl Case {
             }));
             B::sync(&device).expect("the device answers");
         };
-        Self { operation, shape, variant, pass, load, beside: true, work: Box::new(work) }
+        Self { operation, shape, variant, pass, load, has_reference: true, work: Box::new(work) }
     }
 }
 
@@ -66,12 +64,10 @@ pub(super) fn sides<const N: usize>(shape: [usize; N]) -> String {
     shape.map(|side| side.to_string()).join("x")
 }
 
-/// What one run does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     Forward,
     ForwardBackward,
-    /// An update of the parameters, given their gradients.
     Update,
     /// Forward, backward and an update of the parameters.
     Training,
@@ -99,12 +95,10 @@ pub(super) enum Load {
 }
 
 impl Load {
-    /// Products with so many values of f32 read and written.
     pub(super) fn products(flops: f64, floats: usize) -> Self {
         Self::Products { flops, bytes: (4 * floats) as f64 }
     }
 
-    /// Bytes of so many values of f32.
     pub(super) fn floats(count: usize) -> Self {
         Self::Bytes((4 * count) as f64)
     }

@@ -7,9 +7,7 @@ use super::timing::Spread;
 use crate::cli::args::CompareArgs;
 use crate::cli::bench::Operation;
 use crate::cli::machine::Machine;
-use crate::cli::output::tell;
 use crate::cli::prelude::*;
-use crate::cli::report::rounded;
 
 /// One operation's cases on whichever backend.
 struct Cases<'a> {
@@ -43,7 +41,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result {
         for (mut one, mut other) in first.into_iter().zip(second) {
             let Case { operation, shape, variant, pass, .. } = &one;
             let work = format!("{operation:<20}{shape:<31}{variant:<13}{pass}");
-            let spreads = scale.effort().turns([&mut one.work, &mut other.work]);
+            let spreads = scale.repeats().turns([&mut one.work, &mut other.work]);
             let [first, second] = spreads.each_ref().map(Spread::text);
             // How many times as long the first takes.
             let ratio = spreads[0].median() / spreads[1].median();

@@ -1,9 +1,9 @@
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
 use fewshot::kernels::{ConvBlock, Moments, Route, StackOptions, Statistics, conv_stack};
 use fewshot::models::{Conv4Config, CostModel};
 
 use super::case::{Case, Load, Pass, Scale, sides};
+use crate::cli::prelude::*;
 
 const BLOCKS: usize = 4;
 const CHANNELS: usize = 64;

@@ -1,10 +1,10 @@
 //! Single layers, forward and backward, at sizes of a residual network.
 
-use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Distribution, Tensor};
 use fewshot::kernels::{self, LinearLayer, NormStatistics, Precision, Route};
 
 use super::case::{Case, Load, Pass, Scale, sides};
+use crate::cli::prelude::*;
 
 const SIZES: [[usize; 4]; 2] = [[100, 64, 28, 28], [60, 64, 14, 14]];
 

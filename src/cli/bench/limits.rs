@@ -1,26 +1,25 @@
 use std::hint::black_box;
 
-use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
 use fewshot::hardware::Calibration;
 use fewshot::kernels::{Route, route};
 use rayon::prelude::*;
 
 use super::case::{Case, Load, Scale};
-use super::timing::Effort;
+use super::timing::Repeats;
+use crate::cli::prelude::*;
 use crate::cli::warnings::KernelCount;
 
 /// The least time that a case takes.
 #[derive(Clone, Copy)]
 pub(super) struct Bound {
     pub(super) seconds: f64,
-    /// What takes it.
     pub(super) by: &'static str,
-    /// Of kernels, on an accelerator.
+    /// Kernel launches, on an accelerator.
     pub(super) launches: Option<usize>,
 }
 
-/// The launches of some work, which waits for the device, after a first time that does not count.
+/// Kernel launches of `work`, the second time that it runs.
 fn launches(work: &mut dyn FnMut()) -> usize {
     let count = KernelCount::launched();
     work();
@@ -29,9 +28,8 @@ fn launches(work: &mut dyn FnMut()) -> usize {
     count.settled() - before
 }
 
-/// What bounds a case. On an accelerator, of these `limits` of its kernels, its launches, its arithmetic
-/// or its traffic of memory, whichever takes longest; else what bounds it at this moment, because a
-/// machine that others use too has good and bad minutes.
+/// What bounds a case: on an accelerator launches, arithmetic or memory traffic at its `limits`, whichever takes
+/// longest; on a processor, whose speed others' work changes, what it reaches at this moment.
 pub(super) fn bound<B: Backend>(
     limits: &Calibration,
     case: &mut Case,
@@ -60,24 +58,24 @@ pub(super) fn bound<B: Backend>(
 
 /// What bounds `load`, in operations or bytes a second, at this moment.
 fn limit_now<B: Backend>(load: Load, scale: Scale, device: &B::Device) -> f64 {
-    let effort = Effort { rounds: 5, seconds: 0.0 };
+    let repeats = Repeats { rounds: 5, seconds: 0.0 };
     match load {
         Load::Products { .. } => {
             // The second one is a 3x3 convolution of 64 channels over 8192 pixels, unfolded.
             let full = [[1024; 3], [8192, 576, 64]];
             let sizes = scale.choose(full, [[64; 3], [256, 72, 16]]);
-            let rates = sizes.map(|sizes| product::<B>(sizes, effort, device));
+            let rates = sizes.map(|sizes| product::<B>(sizes, repeats, device));
             rates[0].max(rates[1])
         }
-        Load::Bytes(_) => host_copy(scale.choose(1 << 25, 1 << 18), effort),
+        Load::Bytes(_) => host_copy(scale.choose(1 << 25, 1 << 18), repeats),
     }
 }
 
 /// Operations a second of the backend's own product of `[m, k]` and `[k, n]`.
-fn product<B: Backend>([m, k, n]: [usize; 3], effort: Effort, device: &B::Device) -> f64 {
+fn product<B: Backend>([m, k, n]: [usize; 3], repeats: Repeats, device: &B::Device) -> f64 {
     let random = |shape| Tensor::<B, 2>::random(shape, Distribution::Default, device);
     let (a, b) = (random([m, k]), random([k, n]));
-    let spread = effort.spread(&mut || {
+    let spread = repeats.spread(&mut || {
         black_box(a.clone().matmul(b.clone()));
         B::sync(device).expect("the device answers");
     });
@@ -86,10 +84,10 @@ fn product<B: Backend>([m, k, n]: [usize; 3], effort: Effort, device: &B::Device
 
 /// Bytes a second, read and written, from one block of host memory into another on all threads, both
 /// written before.
-fn host_copy(floats: usize, effort: Effort) -> f64 {
+fn host_copy(floats: usize, repeats: Repeats) -> f64 {
     const PIECE: usize = 1 << 16;
     let (from, mut to) = (vec![1f32; floats], vec![2f32; floats]);
-    let spread = effort.spread(&mut || {
+    let spread = repeats.spread(&mut || {
         let pieces = to.par_chunks_mut(PIECE).zip(from.par_chunks(PIECE));
         pieces.for_each(|(to, from)| to.copy_from_slice(from));
         black_box(&mut to);

@@ -1,10 +1,10 @@
 //! Prototypes, scores and the prototypical loss, at sizes from 5-way 1-shot to a whole data set.
 
-use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use fewshot::kernels::{self, Metric};
 
 use super::case::{Case, Load, Pass, Scale};
+use crate::cli::prelude::*;
 
 /// Ways, shots, queries, features.
 const SIZES: [[usize; 4]; 5] =
@@ -13,7 +13,6 @@ const SIZES: [[usize; 4]; 5] =
 struct Episode<B: AutodiffBackend> {
     support: Tensor<B, 3>,
     queries: Tensor<B, 3>,
-    /// Those of the support, then those of the queries.
     embeddings: Tensor<B, 3>,
     support_labels: Tensor<B, 2, Int>,
     query_labels: Tensor<B, 2, Int>,
@@ -47,8 +46,7 @@ impl<B: AutodiffBackend> Episode<B> {
     }
 }
 
-/// A case for each size, that differentiates what `work` makes of an episode and of its prototypes,
-/// computed before.
+/// A case for each size: `work` on an episode and its prototypes, forward and backward.
 fn cases<B: AutodiffBackend>(
     scale: Scale,
     names: [&'static str; 2],

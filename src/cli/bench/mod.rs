@@ -21,18 +21,17 @@ use fewshot::files;
 use fewshot::hardware::{Calibration, Effort};
 use fewshot::kernels::{Route, route};
 
-use super::args::{BenchKernelsArgs, BenchReportArgs, DeviceArgs, KernelsArgs};
+use super::args::{BenchKernelsArgs, BenchReportArgs, KernelsArgs};
 use super::hardware::calibration_text;
 use super::machine::{self, Machine};
-use super::output::tell;
 use super::prelude::*;
 use row::Row;
 
-pub(crate) fn kernels(args: BenchKernelsArgs) -> Result {
-    start(args.kernels.device.clone(), args)
+pub(crate) fn kernels(args: &BenchKernelsArgs) -> Result {
+    backend::start(&args.kernels.device, args)
 }
 
-pub(crate) fn report(args: BenchReportArgs) -> Result {
+pub(crate) fn report(args: &BenchReportArgs) -> Result {
     // Measuring takes minutes.
     if let Some(folder) = args.out.as_ref().and_then(|path| path.parent())
         && !folder.as_os_str().is_empty()
@@ -40,15 +39,10 @@ pub(crate) fn report(args: BenchReportArgs) -> Result {
     {
         return Err(failed!("{} is not a folder", folder.display()));
     }
-    start(args.kernels.device.clone(), args)
+    backend::start(&args.kernels.device, args)
 }
 
-fn start(device: DeviceArgs, job: impl Job) -> Result {
-    backend::prepare(device.threads)?;
-    backend::dispatch(&device, job)
-}
-
-impl Job for BenchKernelsArgs {
+impl Job for &BenchKernelsArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Measured { machine, limits, rows, .. } =
             Measured::on(&self.kernels, &place, self.json)?;
@@ -68,7 +62,7 @@ impl Job for BenchKernelsArgs {
     }
 }
 
-impl Job for BenchReportArgs {
+impl Job for &BenchReportArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let text = Measured::on(&self.kernels, &place, true)?.markdown(&place);
         match &self.out {
@@ -79,7 +73,6 @@ impl Job for BenchReportArgs {
     }
 }
 
-/// What a bench found.
 struct Measured {
     machine: Machine,
     /// At the start: a checkout may move on meanwhile.
@@ -94,7 +87,7 @@ impl Measured {
         let (scale, device) = (args.measure.scale(), &place.device);
         // Without a fused body, both times would be of the reference.
         let fused = !matches!(route::<B>(), Route::Reference | Route::Forced);
-        let beside = fused && !args.no_reference;
+        let compare = fused && !args.no_reference;
         let (machine, commit) = (Machine::here(), machine::commit());
         let version = env!("CARGO_PKG_VERSION");
         tell(aside, format_args!("{machine}\nfewshot {version}, {place}\n"))?;
@@ -106,7 +99,7 @@ impl Measured {
         for operation in args.measure.operations() {
             for mut case in operation.cases::<B>(scale, device) {
                 let bound = limits::bound::<B>(&limits, &mut case, scale, device);
-                let row = Row::measure(case, scale.effort(), beside, bound);
+                let row = Row::measure(case, scale.repeats(), compare, bound);
                 tell(aside, row.line())?;
                 rows.push(row);
             }

@@ -1,8 +1,8 @@
-use burn::tensor::backend::AutodiffBackend;
 use clap::ValueEnum;
 
 use super::case::{Case, Scale};
 use super::{conv_stack, gather_images, layers, metrics, steps, training_step};
+use crate::cli::prelude::*;
 
 /// What is measured: every fused operation, and the training step that they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,7 +45,6 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The sizes to measure it at.
     pub(super) fn cases<B: AutodiffBackend>(self, scale: Scale, device: &B::Device) -> Vec<Case> {
         match self {
             Self::ConvStack => conv_stack::cases::<B>(scale, device),

@@ -1,12 +1,10 @@
 use fewshot::kernels::with_reference;
-use serde_json::{Value, json};
 
 use super::case::Case;
 use super::limits::Bound;
-use super::timing::{Effort, Spread};
-use crate::cli::report::rounded;
+use super::timing::{Repeats, Spread};
+use crate::cli::prelude::*;
 
-/// What a case took.
 pub(super) struct Row {
     case: Case,
     spread: Spread,
@@ -17,15 +15,15 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Measures `case`, which takes `bound` at best, and its reference where that is `beside`.
-    pub(super) fn measure(mut case: Case, effort: Effort, beside: bool, bound: Bound) -> Self {
-        let (spread, reference) = match beside && case.beside {
+    /// Measures `case`, which takes `bound` at best, and its reference if they are to `compare`.
+    pub(super) fn measure(mut case: Case, repeats: Repeats, compare: bool, bound: Bound) -> Self {
+        let (spread, reference) = match compare && case.has_reference {
             true => {
                 let [spread, reference] =
-                    effort.spreads(&mut case.work, |work| with_reference(work));
+                    repeats.spreads(&mut case.work, |work| with_reference(work));
                 (spread, Some(reference))
             }
-            false => (effort.spread(&mut case.work), None),
+            false => (repeats.spread(&mut case.work), None),
         };
         // What it worked on takes memory.
         case.work = Box::new(|| ());
@@ -42,7 +40,6 @@ impl Row {
         self.reference.as_ref().map(|reference| reference.median() / self.spread.median())
     }
 
-    /// The names of the columns of [`line`](Self::line).
     pub(super) fn heading() -> String {
         let names =
             "operation,shape,variant,pass,ms (quartiles),reference ms,speedup,rate,of limit";
@@ -57,17 +54,15 @@ impl Row {
 
     /// Its times and its reference's as `ms` tells them, speedup, rate and share of the limit.
     fn figures(&self, ms: fn(&Spread) -> String) -> [String; 5] {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         [
             ms(&self.spread),
-            or_none(self.reference.as_ref().map(ms)),
-            or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
+            known(self.reference.as_ref().map(ms)),
+            known(self.speedup().map(|speedup| format!("{speedup:.1}"))),
             format!("{:.1} {}", self.rate / 1e9, self.case.load.names()[1]),
             format!("{:.2} {}", self.of_limit(), self.bound.by),
         ]
     }
 
-    /// The first lines of a table of [`markdown`](Self::markdown).
     pub(super) const MARKDOWN_HEAD: &str = "\
 | operation | shape | ms | plain Burn, ms | speedup | rate | of limit |
 |---|---|---|---|---|---|---|

@@ -1,12 +1,10 @@
 use std::time::Instant;
 
-use serde_json::{Value, json};
-
-use crate::cli::report::rounded;
+use crate::cli::prelude::*;
 
 /// How long to measure: at least so many rounds, and on until this much time has passed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
+pub(super) struct Repeats {
     pub(super) rounds: usize,
     pub(super) seconds: f64,
 }
@@ -14,14 +12,12 @@ pub(super) struct Effort {
 /// Runs of the quicker of two for one of the slower.
 const QUICKER_RUNS: usize = 8;
 
-impl Effort {
-    /// Times of `work`.
+impl Repeats {
     pub(super) fn spread(self, work: &mut dyn FnMut()) -> Spread {
         let [spread] = self.turns([work]);
         spread
     }
 
-    /// Times of several kinds of work in turns.
     pub(super) fn turns<const N: usize>(self, mut works: [&mut dyn FnMut(); N]) -> [Spread; N] {
         works.iter_mut().for_each(|work| work());
         let mut times = [(); N].map(|()| Vec::new());
@@ -104,7 +100,6 @@ impl Spread {
         format!("{} ({low:.digits$}-{high:.digits$})", self.median_text())
     }
 
-    /// The median in milliseconds.
     pub(super) fn median_text(&self) -> String {
         let digits = self.digits();
         format!("{:.digits$}", self.median() * 1e3)
@@ -154,7 +149,7 @@ mod tests {
             work();
         };
         let [quick, slow] =
-            Effort { rounds: 3, seconds: 0.0 }.spreads(&mut || ran.set(ran.get() + 1), slower);
+            Repeats { rounds: 3, seconds: 0.0 }.spreads(&mut || ran.set(ran.get() + 1), slower);
         assert_eq!(slow.sorted.len(), 3);
         assert_eq!(quick.sorted.len(), 3 * QUICKER_RUNS);
         assert_eq!(ran.get(), 2 + slow.sorted.len() + quick.sorted.len());

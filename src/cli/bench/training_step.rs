@@ -1,5 +1,4 @@
 use burn::optim::Optimizer;
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{ImageSet, ImageShape};
 use fewshot::episode::Protocol;
 use fewshot::learners::{MetaGradients, MetaLearner, ProtoNet};
@@ -11,6 +10,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::case::{Case, Load, Pass, Scale};
 use super::conv_stack::{flops, outputs};
+use crate::cli::prelude::*;
 
 pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let (grey, colour) = (ImageShape::new(1, 28, 28), ImageShape::new(3, 84, 84));
@@ -22,7 +22,9 @@ pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec
     let tiny = ImageShape::new(1, 16, 16);
     let quick = vec![(tiny, Protocol::new(2, 1).with_queries(1), true)];
     let cases = scale.choose(full, quick).into_iter();
-    let case = |(image, protocol, beside)| Case { beside, ..case::<B>(image, protocol, device) };
+    let case = |(image, protocol, has_reference)| {
+        Case { has_reference, ..case::<B>(image, protocol, device) }
+    };
     cases.map(case).collect()
 }
 

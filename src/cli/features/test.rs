@@ -1,30 +1,24 @@
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::data::Features;
 use fewshot::episode::{FeatureSampler, Protocol, QueryCounts};
 use fewshot::learners::heads::{AnyHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
-use serde_json::json;
 
 use super::{plot, table};
 use crate::cli::args::EvalArgs;
-use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{Result, usage};
-use crate::cli::output::{print, print_status};
-use crate::cli::report::{join, rounded};
+use crate::cli::prelude::*;
 
 /// `fewshot eval --features`, of the file `path`.
 pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
     backend::prepare(args.device.threads)?;
     let all = ["all".to_owned()];
     let methods = methods(if args.method.is_empty() { &all } else { &args.method })?;
-    let plot = args.features.plot.clone();
-    let svg = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "svg");
-    if let Some(path) = plot.as_ref().filter(|path| !svg(path)) {
+    if let Some(path) = &args.features.plot
+        && path.extension().is_none_or(|ending| ending != "svg")
+    {
         return Err(usage!("--plot draws .svg, not {}", path.display()));
     }
     let mut features = Features::open(path)?;
@@ -44,13 +38,9 @@ pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
         Ok(sampler.with_query_counts(counts)?)
     });
     let samplers = samplers.collect::<Result<_>>()?;
-    let episodes = args.episodes.unwrap_or(10_000);
-    let (path, json) = (path.to_owned(), args.json);
-    let testing = Testing { features, methods, samplers, episodes, path, plot, json };
-    backend::dispatch(&args.device, testing)
+    backend::dispatch(&args.device, Testing { args, path, features, methods, samplers })
 }
 
-/// The methods that are asked for, each once.
 fn methods(asked: &[String]) -> Result<Vec<&'static str>> {
     let all = || HEAD_NAMES.iter().chain(TRANSDUCTIVE_HEAD_NAMES).copied();
     let known = || all().filter(|name| !TRAINED_ON_EPISODES.contains(name));
@@ -77,26 +67,23 @@ fn methods(asked: &[String]) -> Result<Vec<&'static str>> {
     Ok(found)
 }
 
-/// A test that can begin.
-struct Testing {
+struct Testing<'a> {
+    args: &'a EvalArgs,
+    path: &'a Path,
     features: Arc<Features>,
     methods: Vec<&'static str>,
     /// One of each number of shots.
     samplers: Vec<FeatureSampler>,
-    episodes: usize,
-    path: PathBuf,
-    plot: Option<PathBuf>,
-    json: bool,
 }
 
-impl Job for Testing {
+impl Job for Testing<'_> {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let tables = self.tables::<B::InnerBackend>(&place.device);
-        let Self { features, path, plot, json, .. } = self;
-        if let Some(plot) = &plot {
+        let Self { args, path, features, .. } = self;
+        if let Some(plot) = &args.features.plot {
             plot::write(&tables, plot)?;
         }
-        if !json {
+        if !args.json {
             return print(table::text(&tables));
         }
         let mut report = json!({
@@ -112,25 +99,24 @@ impl Job for Testing {
     }
 }
 
-impl Testing {
+impl Testing<'_> {
     /// All methods on all numbers of shots, the best of each number first.
     fn tables<B: Backend>(&self, device: &B::Device) -> Vec<Vec<FeatureEvaluation>> {
-        let all = self.samplers.iter().map(|sampler| {
-            let found = self.methods.iter().map(|method| {
-                let found = self.one::<B>(method, sampler, device);
+        let mut tables = Vec::new();
+        for sampler in &self.samplers {
+            let mut table = Vec::new();
+            for method in &self.methods {
+                let mut found = self.one::<B>(method, sampler, device);
                 print_status(&found);
-                FeatureEvaluation {
-                    accuracy: rounded(found.accuracy, 2),
-                    ci95: rounded(found.ci95, 2),
-                    episodes_per_s: rounded(found.episodes_per_s, 2),
-                    ..found
+                for figure in [&mut found.accuracy, &mut found.ci95, &mut found.episodes_per_s] {
+                    *figure = rounded(*figure, 2);
                 }
-            });
-            let mut found: Vec<_> = found.collect();
-            found.sort_by(|one, other| other.accuracy.total_cmp(&one.accuracy));
-            found
-        });
-        all.collect()
+                table.push(found);
+            }
+            table.sort_by(|one, other| other.accuracy.total_cmp(&one.accuracy));
+            tables.push(table);
+        }
+        tables
     }
 
     fn one<B: Backend>(
@@ -139,19 +125,15 @@ impl Testing {
         sampler: &FeatureSampler,
         device: &B::Device,
     ) -> FeatureEvaluation {
-        let (maps, test) = (maps(&self.features), FeatureTest::new(self.episodes));
+        use AnyHead::{LaplacianShot, SimpleShot};
         let mean = self.features.base_mean().map(|mean| Tensor::from_floats(mean, device));
-        let head = AnyHead::<B>::with_name(method, maps, device);
+        let head = AnyHead::<B>::with_name(method, maps(&self.features), device);
         let head = match (head.expect("methods have names of heads"), mean) {
-            (AnyHead::SimpleShot(head), Some(mean)) => {
-                AnyHead::SimpleShot(head.with_base_mean(mean))
-            }
-            (AnyHead::LaplacianShot(head), Some(mean)) => {
-                AnyHead::LaplacianShot(head.with_base_mean(mean))
-            }
+            (SimpleShot(head), Some(mean)) => SimpleShot(head.with_base_mean(mean)),
+            (LaplacianShot(head), Some(mean)) => LaplacianShot(head.with_base_mean(mean)),
             (head, _) => head,
         };
-        test.run(&head, sampler, device)
+        FeatureTest::new(self.args.episodes.unwrap_or(10_000)).run(&head, sampler, device)
     }
 }
 
@@ -165,7 +147,6 @@ fn maps(features: &Features) -> [usize; 3] {
     said.filter(fits).unwrap_or([features.length(), 1, 1])
 }
 
-/// What might be found of a method.
 #[cfg(test)]
 pub(super) fn example(
     method: &str,

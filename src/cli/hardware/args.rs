@@ -13,20 +13,47 @@ use crate::cli::args::{checkpointing, count, one_of};
 #[derive(Debug, Subcommand)]
 pub(crate) enum HardwareCommand {
     /// One row for each device, the one that auto takes marked, and why others cannot be used.
-    List(ListArgs),
+    List {
+        /// The device to mark: auto, gpu, cpu, a platform or a device
+        #[arg(long, default_value = "auto", value_name = "NAME")]
+        device: DevicePreference,
+        #[command(flatten)]
+        machine: MachineArgs,
+    },
     /// All that is known of a device.
-    Info(InfoArgs),
+    Info {
+        /// The device: auto, gpu, cpu, a platform or a device
+        #[arg(default_value = "auto", value_name = "NAME")]
+        device: DevicePreference,
+        #[command(flatten)]
+        machine: MachineArgs,
+    },
     /// What training a model takes of memory and time, line by line; fails if it does not fit.
     Estimate(EstimateArgs),
     /// The models for a task, best first: what fits, and how long a step takes.
-    Recommend(RecommendArgs),
+    Recommend {
+        #[command(flatten)]
+        task: TaskArgs,
+        #[command(flatten)]
+        place: WhereArgs,
+    },
     /// Which model runs where, in which precision, found by running it.
     Matrix(MatrixArgs),
     /// Which of several models goes on which device.
     Plan(PlanArgs),
     /// Measure matrix products by data type, copies, launches, and where an accelerator overtakes
     /// the processor.
-    Bench(BenchArgs),
+    Bench {
+        /// Devices to measure, separated by commas [default: all that are not software renderers]
+        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+        devices: Vec<DevicePreference>,
+        /// Tiny sizes, just to see that it works
+        #[arg(long)]
+        quick: bool,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// What to paste into a bug report.
     Doctor {
         /// Print one JSON object
@@ -44,37 +71,6 @@ pub(crate) struct MachineArgs {
     /// A machine that `fewshot hardware list --json` described, in place of this one
     #[arg(long, value_name = "FILE")]
     pub(crate) inventory: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// The device to mark: auto, gpu, cpu, a platform or a device
-    #[arg(long, default_value = "auto", value_name = "NAME")]
-    pub(crate) device: DevicePreference,
-    #[command(flatten)]
-    pub(crate) machine: MachineArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct InfoArgs {
-    /// The device: auto, gpu, cpu, a platform or a device
-    #[arg(default_value = "auto", value_name = "NAME")]
-    pub(crate) device: DevicePreference,
-    #[command(flatten)]
-    pub(crate) machine: MachineArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// Devices to measure, separated by commas [default: all that are not software renderers]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) devices: Vec<DevicePreference>,
-    /// Tiny sizes, just to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -151,14 +147,6 @@ pub(crate) struct EstimateArgs {
     /// with an inner loop, a task alone takes less than that
     #[arg(long, conflicts_with = "inventory")]
     pub(crate) measure: bool,
-    #[command(flatten)]
-    pub(crate) task: TaskArgs,
-    #[command(flatten)]
-    pub(crate) place: WhereArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RecommendArgs {
     #[command(flatten)]
     pub(crate) task: TaskArgs,
     #[command(flatten)]

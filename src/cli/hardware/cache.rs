@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
 use fewshot::files;
 use fewshot::hardware::{Calibration, DeviceInfo};
 
-use crate::cli::output::print_status;
+use crate::cli::prelude::*;
 
 pub(super) fn get(device: &DeviceInfo) -> Option<Calibration> {
     read().remove(&key(device))
 }
 
-/// Keeps it; what cannot be kept is measured again.
+/// Keeps it, if the cache can be written.
 pub(super) fn put(device: &DeviceInfo, found: &Calibration) {
     let Some(path) = path() else { return };
     let mut all = read();
@@ -29,7 +28,7 @@ fn path() -> Option<PathBuf> {
     files::cache_folder().map(|folder| folder.join("calibration.json"))
 }
 
-/// What is there; a file that cannot be read holds nothing.
+/// Empty where there is no file that can be read.
 fn read() -> BTreeMap<String, Calibration> {
     let text = path().and_then(|path| fs::read_to_string(path).ok());
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()

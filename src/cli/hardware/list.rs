@@ -1,12 +1,10 @@
 use fewshot::hardware::{
-    Bytes, DeviceInfo, DeviceKey, DevicePreference, Inventory, Rejection, Selection, Tier,
+    DeviceInfo, DeviceKey, DevicePreference, Inventory, Rejection, Selection, Tier,
 };
 
-use super::args::{InfoArgs, ListArgs, MachineArgs};
-use crate::cli::output::table;
+use super::args::MachineArgs;
 use crate::cli::prelude::*;
 
-/// The devices of the machine that is meant.
 pub(super) fn inventory(machine: &MachineArgs, wanted: &DevicePreference) -> Result<Inventory> {
     match &machine.inventory {
         Some(path) => Ok(Inventory::read(path)?),
@@ -14,7 +12,6 @@ pub(super) fn inventory(machine: &MachineArgs, wanted: &DevicePreference) -> Res
     }
 }
 
-/// The device that is wanted of the machine that is meant.
 pub(super) fn selected(machine: &MachineArgs, wanted: &DevicePreference) -> Result<Selection> {
     match &machine.inventory {
         Some(_) => Ok(inventory(machine, wanted)?.select(wanted)?),
@@ -22,11 +19,11 @@ pub(super) fn selected(machine: &MachineArgs, wanted: &DevicePreference) -> Resu
     }
 }
 
-pub(super) fn list(args: &ListArgs) -> Result {
-    let inventory = inventory(&args.machine, &DevicePreference::Auto)?;
-    let selection = inventory.select(&args.device);
+pub(super) fn list(device: &DevicePreference, machine: &MachineArgs) -> Result {
+    let inventory = inventory(machine, &DevicePreference::Auto)?;
+    let selection = inventory.select(device);
     let selected = selection.as_ref().ok().map(|selection| &selection.device.key);
-    if args.machine.json {
+    if machine.json {
         let mut value = json!(inventory);
         if let Ok(selection) = &selection {
             value["selected"] = json!(selection.device.key);
@@ -39,7 +36,6 @@ pub(super) fn list(args: &ListArgs) -> Result {
     selection.map(|_| ()).map_err(CliError::from)
 }
 
-/// A table of all devices.
 pub(super) fn devices(inventory: &Inventory, selected: Option<&DeviceKey>) -> String {
     let mut rows = vec![
         ["ID", "PLATFORM", "NAME", "MEMORY total / free", "DTYPES", "STATUS"].map(str::to_owned),
@@ -48,11 +44,10 @@ pub(super) fn devices(inventory: &Inventory, selected: Option<&DeviceKey>) -> St
     rows.extend(inventory.rejected.iter().map(rejected));
     let starred = "\n* with units of its own for products of matrices";
     let any = inventory.devices.iter().any(|device| device.capabilities.dtype_list().contains('*'));
-    table(&rows) + if any { starred } else { "" }
+    table(rows) + if any { starred } else { "" }
 }
 
 fn row(device: &DeviceInfo, selected: Option<&DeviceKey>) -> [String; 6] {
-    let known = |bytes: Option<Bytes>| bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
     let memory = match (device.memory.total, device.memory.unified) {
         (None, Some(true)) => "shared".to_owned(),
         (None, _) => "-".to_owned(),
@@ -74,15 +69,13 @@ fn row(device: &DeviceInfo, selected: Option<&DeviceKey>) -> [String; 6] {
 }
 
 fn rejected(rejection: &Rejection) -> [String; 6] {
-    let none = || "-".to_owned();
     let status = format!("unavailable: {}", rejection.reason);
-    let (what, platform) = (rejection.what.clone(), rejection.platform().to_owned());
-    [what, platform, none(), none(), none(), status]
+    [&rejection.what, rejection.platform(), "-", "-", "-", &status].map(str::to_owned)
 }
 
-pub(super) fn info(args: &InfoArgs) -> Result {
-    let selection = selected(&args.machine, &args.device)?;
-    if args.machine.json {
+pub(super) fn info(device: &DevicePreference, machine: &MachineArgs) -> Result {
+    let selection = selected(machine, device)?;
+    if machine.json {
         return print(json!(selection));
     }
     print(facts(&selection.device))

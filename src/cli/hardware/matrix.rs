@@ -1,21 +1,22 @@
-use burn::tensor::backend::Backend;
-use fewshot::catalog::{self, Backbone, Cell, Estimate, Matrix, MatrixRow, Method, smoke};
+use fewshot::catalog::{self, Backbone, Cell, Matrix, MatrixRow, Method, smoke};
 use fewshot::episode::Protocol;
 use fewshot::hardware::{
     Checkpointing, DeviceInfo, DeviceKey, DevicePreference, HardwareError, Inventory,
     OptimizerKind, Precision, Work, guarded, run_on,
 };
-use fewshot::kernels::route;
+use fewshot::kernels::{Route, route};
 
 use super::args::MatrixArgs;
 use super::list;
 use super::models::{self, Estimating};
-use crate::cli::error::{Result, failed};
-use crate::cli::output::{print, print_status, table};
+use crate::cli::prelude::*;
 
 /// The training that must fit.
-const PLANNED: (Method, Protocol, OptimizerKind) =
-    (Method::ProtoNet, Protocol::new(5, 1), OptimizerKind::Adam);
+fn planned(backbone: &Backbone, route: Route) -> Estimating<'_> {
+    let (method, protocol) = (Method::ProtoNet, Protocol::new(5, 1));
+    let (optimizer, checkpointing) = (OptimizerKind::Adam, Checkpointing::Nothing);
+    Estimating { backbone, method, protocol, optimizer, checkpointing, route }
+}
 
 /// A column: a device, or one that was named and is absent.
 type Column = Result<DeviceInfo, DeviceKey>;
@@ -45,14 +46,14 @@ pub(super) fn run(args: &MatrixArgs) -> Result {
         print_status(failure);
     }
     if args.machine.json {
-        print(serde_json::json!(matrix))?;
+        print(json!(matrix))?;
     } else if args.markdown {
         let mut lines = matrix.cells();
         lines.insert(1, vec!["---".to_owned(); lines[0].len()]);
         let lines = lines.iter().map(|cells| format!("| {} |", cells.join(" | ")));
         print(lines.collect::<Vec<_>>().join("\n"))?;
     } else {
-        print(table(&matrix.cells()))?;
+        print(table(matrix.cells()))?;
     }
     let asked = !args.models.is_empty() || !args.devices.is_empty();
     match matrix.refusals() {
@@ -86,10 +87,8 @@ fn cell(column: &Column, backbone: &Backbone, precision: Precision, ours: bool) 
     if ours {
         return Ok(run_on(&info.key, Trying { info, backbone, precision })?);
     }
-    let (method, protocol, optimizer) = PLANNED;
-    let (route, checkpointing) = (models::route(info), Checkpointing::Nothing);
-    let planned = Estimating { backbone, method, protocol, optimizer, checkpointing, route };
-    Ok(Cell::asked(info, precision, planned.need()?.bytes).unwrap_or(Cell::Untested))
+    let need = planned(backbone, models::route(info)).need()?.bytes;
+    Ok(Cell::asked(info, precision, need).unwrap_or(Cell::Untested))
 }
 
 struct Trying<'a> {
@@ -103,8 +102,7 @@ impl Work for Trying<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Cell {
         let Self { info, backbone, precision } = self;
-        let (method, protocol, adam) = PLANNED;
-        let estimate = Estimate::new::<B>(backbone, method, protocol, adam, route::<B>(), &device);
+        let estimate = planned(backbone, route::<B>()).run::<B>(device.clone());
         let need = estimate.planner.plan(1).total().bytes;
         if let Some(cell) = Cell::asked(info, precision, need) {
             return cell;

@@ -13,18 +13,17 @@ pub(crate) use bench::calibration_text;
 
 use fewshot::hardware::Registry;
 
-use super::error::Result;
-use super::output::print;
+use super::prelude::*;
 
 pub(crate) fn run(command: HardwareCommand) -> Result {
     match command {
-        HardwareCommand::List(args) => list::list(&args),
-        HardwareCommand::Info(args) => list::info(&args),
+        HardwareCommand::List { device, machine } => list::list(&device, &machine),
+        HardwareCommand::Info { device, machine } => list::info(&device, &machine),
         HardwareCommand::Estimate(args) => models::estimate(&args),
-        HardwareCommand::Recommend(args) => models::recommend_models(&args),
+        HardwareCommand::Recommend { task, place } => models::recommend_models(&task, &place),
         HardwareCommand::Matrix(args) => matrix::run(&args),
         HardwareCommand::Plan(args) => models::plan(&args),
-        HardwareCommand::Bench(args) => bench::run(&args),
+        HardwareCommand::Bench { devices, quick, json } => bench::run(&devices, quick, json),
         HardwareCommand::Doctor { json } => doctor::run(json),
         HardwareCommand::Probe { platform } => print(Registry::built_in().answer(&platform)?),
     }

@@ -1,9 +1,8 @@
 //! What models take: `estimate`, `recommend` and `plan`.
 
 use burn::backend::Autodiff;
-use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use fewshot::catalog::{
-    self, Backbone, Estimate, Method, Recommendation, Target as Meant, recommend,
+    self, Backbone, Estimate, Method, Recommendation, Target, recommend,
 };
 use fewshot::data::ImageShape;
 use fewshot::episode::Protocol;
@@ -14,31 +13,24 @@ use fewshot::hardware::{
 use fewshot::kernels::Route;
 use fewshot::train::TrainError;
 
-use super::args::{EstimateArgs, PlanArgs, RecommendArgs, TaskArgs, WhereArgs};
+use super::args::{EstimateArgs, PlanArgs, TaskArgs, WhereArgs};
 use super::{cache, list};
+use crate::cli::backend::Balanced;
 use crate::cli::prelude::*;
-use crate::cli::report::rounded;
 
-/// A device that is meant, and what of its memory may be used.
-struct Target {
+/// A device of this machine (`here`) or another, and the memory that may be used.
+struct Chosen {
     info: DeviceInfo,
     route: Route,
     budget: Option<Bytes>,
-    /// Whether it is a device of this machine.
     here: bool,
 }
 
-impl Target {
+impl Chosen {
     fn new(args: &WhereArgs) -> Result<Self> {
         let info = list::selected(&args.machine, &args.device)?.device;
         let budget = args.budget.or(info.memory.free);
         Ok(Self { route: route(&info), info, budget, here: args.machine.inventory.is_none() })
-    }
-
-    fn known_budget(&self) -> Result<Bytes> {
-        let key = &self.info.key;
-        self.budget
-            .ok_or_else(|| usage!("how much memory is free on {key} is not known: give --budget"))
     }
 
     /// What a simple measurement of the device found; of another machine's there is none.
@@ -74,7 +66,6 @@ fn counting<W: Work>(work: W) -> Result<W::Output> {
     Ok(run_on(&cpu.key, work)?)
 }
 
-/// What is estimated.
 pub(super) struct Estimating<'a> {
     pub(super) backbone: &'a Backbone,
     pub(super) method: Method,
@@ -85,7 +76,6 @@ pub(super) struct Estimating<'a> {
 }
 
 impl Estimating<'_> {
-    /// What training on one task at a time takes.
     pub(super) fn need(self) -> Result<MemoryFigure> {
         Ok(counting(self)?.planner.plan(1).total())
     }
@@ -101,8 +91,7 @@ impl Work for Estimating<'_> {
     }
 }
 
-/// Running steps of so few tasks that they share a network, and so many that there is a line: one
-/// task alone has no copies of the parameters.
+/// Runs steps of few enough tasks to share a network, but not of one, which has no copies of the parameters.
 struct Measuring<'a>(&'a Estimate);
 
 impl Work for Measuring<'_> {
@@ -111,9 +100,7 @@ impl Work for Measuring<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         let sizes = [2, 3, 4];
         match self.0.planner.activations.checkpointing {
-            Checkpointing::Balanced => {
-                self.0.measure::<Autodiff<B, BalancedCheckpointing>>(sizes, &device)
-            }
+            Checkpointing::Balanced => self.0.measure::<Balanced<B>>(sizes, &device),
             Checkpointing::Nothing | Checkpointing::Segments => {
                 self.0.measure::<Autodiff<B>>(sizes, &device)
             }
@@ -121,7 +108,6 @@ impl Work for Measuring<'_> {
     }
 }
 
-/// That the method has segments, if they are asked for.
 fn check(checkpointing: Checkpointing, task: &TaskArgs) -> Result {
     match checkpointing == Checkpointing::Segments && task.method() != Method::ProtoNet {
         true => Err(usage!("--grad-checkpoint segments is for protonet")),
@@ -133,7 +119,7 @@ fn sides(image: ImageShape) -> [usize; 3] {
     [image.channels, image.height, image.width]
 }
 
-/// The backbone of this name, for images of the size that is meant.
+/// The backbone of this name, for the images of the task.
 fn backbone(name: &str, task: &TaskArgs) -> Result<Backbone> {
     let named = catalog::backbone(name)?;
     let Some(image) = task.image else { return Ok(named.clone()) };
@@ -143,8 +129,8 @@ fn backbone(name: &str, task: &TaskArgs) -> Result<Backbone> {
 
 pub(super) fn estimate(args: &EstimateArgs) -> Result {
     check(args.grad_checkpoint, &args.task)?;
-    let target = Target::new(&args.place)?;
-    let (key, budget) = (&target.info.key, target.budget);
+    let chosen = Chosen::new(&args.place)?;
+    let (key, budget) = (&chosen.info.key, chosen.budget);
     let backbone = backbone(&args.model, &args.task)?;
     let mut estimate = counting(Estimating {
         backbone: &backbone,
@@ -152,13 +138,13 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result {
         protocol: args.task.task,
         optimizer: args.optimizer,
         checkpointing: args.grad_checkpoint,
-        route: target.route,
+        route: chosen.route,
     })?;
     if args.measure {
         print_status(format_args!("running steps on {key}"));
         estimate.planner.measured = Some(run_on(key, Measuring(&estimate))??);
     }
-    estimate.planner.largest_buffer = target.info.capabilities.largest_buffer;
+    estimate.planner.largest_buffer = chosen.info.capabilities.largest_buffer;
     let plan = estimate.planner.plan(args.tasks);
     let fits = match plan.largest_fits() {
         Some(false) => Some(false),
@@ -166,7 +152,7 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result {
     };
     let most = budget.and_then(|budget| estimate.planner.max_tasks(budget));
     // What does not fit takes no time.
-    let calibration = if fits == Some(false) { None } else { target.calibration()? };
+    let calibration = if fits == Some(false) { None } else { chosen.calibration()? };
     let seconds = calibration.and_then(|rates| estimate.seconds(args.tasks, &rates));
     if args.place.machine.json {
         print(json!({
@@ -192,7 +178,6 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result {
     Ok(estimate.check(args.tasks, budget.unwrap_or(Bytes(u64::MAX)))?)
 }
 
-/// The plan, how long a step takes, and whether it fits.
 fn estimate_text(
     plan: &MemoryPlan,
     seconds: Option<f64>,
@@ -222,7 +207,7 @@ fn estimate_text(
 struct Recommending<'a> {
     task: &'a TaskArgs,
     image: [usize; 3],
-    target: Meant<'a>,
+    target: Target<'a>,
 }
 
 impl Work for Recommending<'_> {
@@ -234,23 +219,26 @@ impl Work for Recommending<'_> {
     }
 }
 
-pub(super) fn recommend_models(args: &RecommendArgs) -> Result {
-    let target = Target::new(&args.place)?;
-    let image = args.task.image.map_or([1, 28, 28], sides);
-    let budget = target.known_budget()?;
-    let calibration = target.calibration()?;
-    let meant = Meant {
+pub(super) fn recommend_models(task: &TaskArgs, place: &WhereArgs) -> Result {
+    let chosen = Chosen::new(place)?;
+    let image = task.image.map_or([1, 28, 28], sides);
+    let key = &chosen.info.key;
+    let budget = chosen
+        .budget
+        .ok_or_else(|| usage!("how much memory is free on {key} is not known: give --budget"))?;
+    let calibration = chosen.calibration()?;
+    let target = Target {
         budget,
-        largest_buffer: target.info.capabilities.largest_buffer,
-        route: target.route,
+        largest_buffer: chosen.info.capabilities.largest_buffer,
+        route: chosen.route,
         calibration: calibration.as_ref(),
     };
-    let ranked = counting(Recommending { task: &args.task, image, target: meant })?;
-    if args.place.machine.json {
+    let ranked = counting(Recommending { task, image, target })?;
+    if place.machine.json {
         print(json!({
-            "device": target.info.key,
+            "device": key,
             "budget": budget,
-            "task": args.task.task,
+            "task": task.task,
             "image": image,
             "ranked": ranked,
         }))?;
@@ -260,7 +248,7 @@ pub(super) fn recommend_models(args: &RecommendArgs) -> Result {
             "MODEL", "NEEDS", "TASKS AT MOST", "STEP ABOUT", "PARAMETERS"
         ))?;
         for Recommendation { backbone, need, fits, max_tasks, seconds, parameters } in &ranked {
-            let time = seconds.map_or("-".to_owned(), |s| format!("{:.1} ms", s * 1e3));
+            let time = known(seconds.map(|s| format!("{:.1} ms", s * 1e3)));
             let fits = if *fits { "" } else { "  does not fit" };
             print(format_args!(
                 "{backbone:<24}{need:>11}{max_tasks:>14}{time:>12}{parameters:>12}{fits}"
@@ -301,7 +289,6 @@ pub(super) fn plan(args: &PlanArgs) -> Result {
     Ok(())
 }
 
-/// The devices to place models on, with their memory.
 fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>> {
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
     let mut rooms: Vec<(DeviceInfo, Bytes)> = Vec::new();

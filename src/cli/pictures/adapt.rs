@@ -5,32 +5,28 @@ use super::args::AdaptArgs;
 use super::{Embedder, NetworkSpec, plots, run};
 use crate::cli::args::first_given;
 use crate::cli::prelude::*;
-use crate::cli::report::rounded;
 
 /// Confusions that are printed, at most.
 const MISTAKES: usize = 5;
 
-pub(crate) fn adapt(args: AdaptArgs) -> Result {
+pub(crate) fn adapt(args: &AdaptArgs) -> Result {
     backend::prepare(args.device.threads)?;
-    let to_do = ToDo::of(&args)?;
-    let device = args.device.clone();
-    backend::dispatch(&device, Adapting { args, to_do })
+    let to_do = ToDo::of(args)?;
+    backend::dispatch(&args.device, Adapting { args, to_do })
 }
 
-struct Adapting {
-    args: AdaptArgs,
+struct Adapting<'a> {
+    args: &'a AdaptArgs,
     to_do: ToDo,
 }
 
 enum ToDo {
-    /// A model of pictures in a folder, on a network or a run.
     New { network: NetworkSpec, support: PathBuf, out: PathBuf },
-    /// Another state of a model.
     Change { model: PathBuf, out: PathBuf },
 }
 
 impl ToDo {
-    /// What the arguments ask for, which depends on what the first one is.
+    /// The first argument is a model or a run.
     fn of(args: &AdaptArgs) -> Result<Self> {
         let (support, out) = (args.support.clone(), args.out.clone());
         let Some(given) = &args.given else {
@@ -39,9 +35,9 @@ impl ToDo {
                 return Err(usage!("{option} is for a model, and --backbone begins a new one"));
             }
             let network = args.backbone.as_deref().map(NetworkSpec::named);
-            let all = network.zip(support).zip(out);
-            let ((network, support), out) =
-                all.ok_or_else(|| usage!("--backbone, --support and --out are needed"))?;
+            let (Some(network), Some(support), Some(out)) = (network, support, out) else {
+                return Err(usage!("--backbone, --support and --out are needed"));
+            };
             return Ok(Self::New { network, support, out });
         };
         let name = given.display();
@@ -68,12 +64,12 @@ impl ToDo {
     }
 }
 
-impl Job for Adapting {
+impl Job for Adapting<'_> {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self { args, to_do } = self;
         let (model, out) = match to_do {
             ToDo::Change { model, out } => {
-                (changed::<B::InnerBackend>(&args, &model, &place.device)?, out)
+                (changed::<B::InnerBackend>(args, &model, &place.device)?, out)
             }
             ToDo::New { network, support, out } => {
                 let device = &place.device;
@@ -116,8 +112,8 @@ fn changed<B: Backend>(
 
 fn draw<B: Backend>(model: &AdaptedModel<B>, out: &Path) -> Result {
     if let Some(left_out) = model.left_out() {
-        let (names, counts) = (&model.class_names(), &left_out.confusion);
-        plots::Confusion { names, counts }.write(&out.with_extension("confusion.svg"))?;
+        let path = out.with_extension("confusion.svg");
+        plots::write_confusion(&path, &model.class_names(), &left_out.confusion)?;
     }
     plots::write_map(&out.with_extension("map.svg"), model.examples())
 }

@@ -3,7 +3,6 @@
 mod adapt;
 mod args;
 mod backbones;
-mod embed;
 mod plots;
 mod predict;
 mod run;
@@ -13,7 +12,6 @@ mod serve;
 pub(crate) use adapt::adapt;
 pub(crate) use args::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
 pub(crate) use backbones::{BackbonesCommand, backbones};
-pub(crate) use embed::PictureEmbedding;
 pub(crate) use predict::predict;
 #[cfg(feature = "serve")]
 pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};
@@ -22,24 +20,21 @@ use fewshot::adapted::{Prediction, PretrainedBackbone, PublishedWeights};
 
 use super::prelude::*;
 use crate::cli::args::Method;
-use crate::cli::report::rounded;
 
-/// How classes are learned from embeddings if nothing else is said.
+/// The default head on embeddings.
 const METHOD: &str = "simpleshot";
 
-/// A network that embeds pictures, and how classes are learned from its embeddings if nothing else is said.
+/// A network that embeds pictures, and its default head.
 struct Embedder<B: Backend> {
     backbone: PretrainedBackbone<B>,
     method: &'static str,
-    /// What trained it, if that gathers no running averages of batch-norm: pictures must give them.
+    /// The method that trained it, if it gathers no running averages for batch-norm.
     without_averages: Option<Method>,
 }
 
-/// What embeds pictures, before it is read.
 enum NetworkSpec {
     /// As [`backbone`] takes it.
     Published(String),
-    /// A folder or a checkpoint.
     Run(PathBuf),
 }
 
@@ -62,7 +57,7 @@ impl NetworkSpec {
 }
 
 /// The network of `NAME:FILE`, or of `NAME` with the weights in the cache.
-fn backbone<B: Backend>(named: &str, device: &B::Device) -> Result<PretrainedBackbone<B>> {
+pub(crate) fn backbone<B: Backend>(named: &str, device: &B::Device) -> Result<PretrainedBackbone<B>> {
     Ok(match named.split_once(':') {
         Some((name, weights)) => PretrainedBackbone::load(name, weights, device)?,
         None => PretrainedBackbone::cached(named, device)?,

@@ -9,55 +9,47 @@ use crate::cli::prelude::*;
 
 const CELL: usize = 34;
 const LABELS: usize = 150;
+const RIGHT: RGBColor = RGBColor(31, 119, 180);
+const WRONG: RGBColor = RGBColor(214, 39, 40);
 
 /// How many pictures of the class of a row were taken for that of a column.
-pub(super) struct Confusion<'a> {
-    pub(super) names: &'a [String],
-    pub(super) counts: &'a [Vec<usize>],
+pub(super) fn write_confusion(path: &Path, names: &[String], counts: &[Vec<usize>]) -> Result {
+    let size = confusion_size(names.len());
+    plot::write(path, size, &[()], |root, ()| confusion(root, names, counts))
+        .map_err(CliError::Failed)
 }
 
-impl Confusion<'_> {
-    pub(super) fn write(&self, path: &Path) -> Result {
-        plot::write(path, self.size(), &[()], |root, ()| self.panel(root)).map_err(CliError::Failed)
-    }
+fn confusion_size(classes: usize) -> (u32, u32) {
+    let side = (LABELS + CELL * classes + 20) as u32;
+    (side, side)
+}
 
-    fn size(&self) -> (u32, u32) {
-        let side = (LABELS + CELL * self.names.len() + 20) as u32;
-        (side, side)
-    }
-
-    fn panel(&self, root: &Panel) -> Result<(), PlotError> {
-        let Self { names, counts } = *self;
-        let most = counts.iter().flatten().max().copied().unwrap_or(0).max(1);
-        let style = ("sans-serif", 13).into_font().color(&BLACK);
-        let place = |index: usize| (LABELS + CELL * index) as i32;
-        for (row, (name, counts)) in names.iter().zip(counts).enumerate() {
-            let middle = place(row) + CELL as i32 / 2;
-            let left = style.pos(Pos::new(HPos::Right, VPos::Center));
-            root.draw(&Text::new(name.clone(), (LABELS as i32 - 8, middle), left))?;
-            let above = style.transform(FontTransform::Rotate270);
-            let above = above.pos(Pos::new(HPos::Left, VPos::Center));
-            root.draw(&Text::new(name.clone(), (middle, LABELS as i32 - 8), above))?;
-            for (column, &count) in counts.iter().enumerate() {
-                let corner = (place(column), place(row));
-                let other = (corner.0 + CELL as i32 - 2, corner.1 + CELL as i32 - 2);
-                let colour = if row == column { (31, 119, 180) } else { (214, 39, 40) };
-                let colour = RGBColor(colour.0, colour.1, colour.2);
-                let fill = colour.mix(if count == 0 {
-                    0.03
-                } else {
-                    0.15 + 0.85 * count as f64 / most as f64
-                });
-                root.draw(&Rectangle::new([corner, other], fill.filled()))?;
-                let centre = (corner.0 + CELL as i32 / 2 - 1, middle - 1);
-                let inside = style.pos(Pos::new(HPos::Center, VPos::Center));
-                if count > 0 {
-                    root.draw(&Text::new(count.to_string(), centre, inside))?;
-                }
+fn confusion(root: &Panel, names: &[String], counts: &[Vec<usize>]) -> Result<(), PlotError> {
+    let most = counts.iter().flatten().max().copied().unwrap_or(0).max(1);
+    let style = ("sans-serif", 13).into_font().color(&BLACK);
+    let place = |index: usize| (LABELS + CELL * index) as i32;
+    for (row, (name, counts)) in names.iter().zip(counts).enumerate() {
+        let middle = place(row) + CELL as i32 / 2;
+        let left = style.pos(Pos::new(HPos::Right, VPos::Center));
+        root.draw(&Text::new(name.clone(), (LABELS as i32 - 8, middle), left))?;
+        let above = style.transform(FontTransform::Rotate270);
+        let above = above.pos(Pos::new(HPos::Left, VPos::Center));
+        root.draw(&Text::new(name.clone(), (middle, LABELS as i32 - 8), above))?;
+        for (column, &count) in counts.iter().enumerate() {
+            let corner = (place(column), place(row));
+            let other = (corner.0 + CELL as i32 - 2, corner.1 + CELL as i32 - 2);
+            let colour = if row == column { RIGHT } else { WRONG };
+            let share = 0.85 * count as f64 / most as f64;
+            let opacity = if count == 0 { 0.03 } else { 0.15 + share };
+            root.draw(&Rectangle::new([corner, other], colour.mix(opacity).filled()))?;
+            let centre = (corner.0 + CELL as i32 / 2 - 1, middle - 1);
+            let inside = style.pos(Pos::new(HPos::Center, VPos::Center));
+            if count > 0 {
+                root.draw(&Text::new(count.to_string(), centre, inside))?;
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The embeddings along their two principal axes, a colour a class.
@@ -138,9 +130,9 @@ mod tests {
     fn a_confusion_has_its_counts_and_names() {
         let names = ["owl".to_owned(), "wren".to_owned()];
         let counts = [vec![5, 2], vec![0, 7]];
-        let confusion = Confusion { names: &names, counts: &counts };
         let drawing =
-            plot::drawn(confusion.size(), &[()], |root, ()| confusion.panel(root)).unwrap();
+            plot::drawn(confusion_size(2), &[()], |root, ()| confusion(root, &names, &counts));
+        let drawing = drawing.unwrap();
         for text in ["owl", "wren"] {
             assert_eq!(drawing.matches(text).count(), 2, "{text}");
         }

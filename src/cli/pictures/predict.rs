@@ -10,17 +10,13 @@ use crate::cli::prelude::*;
 /// Pictures that are in memory at once.
 const BATCH: usize = 32;
 
-pub(crate) fn predict(args: PredictArgs) -> Result {
-    backend::prepare(args.device.threads)?;
-    let device = args.device.clone();
-    backend::dispatch(&device, Predicting(args))
+pub(crate) fn predict(args: &PredictArgs) -> Result {
+    backend::start(&args.device, args)
 }
 
-struct Predicting(PredictArgs);
-
-impl Job for Predicting {
+impl Job for &PredictArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        let Self(args) = self;
+        let args = self;
         let mut files = Vec::new();
         for path in &args.pictures {
             match path.is_dir() {
@@ -28,12 +24,9 @@ impl Job for Predicting {
                 false => files.push(path.clone()),
             }
         }
-        let weights = args.weights.as_deref();
-        let model = AdaptedModel::<B::InnerBackend>::open_with_weights(
-            &args.model,
-            weights,
-            &place.device,
-        )?;
+        let (weights, device) = (args.weights.as_deref(), &place.device);
+        let model =
+            AdaptedModel::<B::InnerBackend>::open_with_weights(&args.model, weights, device)?;
         if args.unknown.is_some() && !model.knows_unknown() {
             let model = args.model.display();
             return Err(usage!(
@@ -43,20 +36,19 @@ impl Job for Predicting {
         let mut unread = 0;
         for files in files.chunks(BATCH) {
             let read: Vec<_> = files.par_iter().map(Picture::open).collect();
-            let mut pictures = Vec::with_capacity(files.len());
-            let mut whole = Vec::with_capacity(files.len());
+            let (mut whole, mut pictures) = (Vec::new(), Vec::new());
             for (file, read) in files.iter().zip(read) {
                 match read {
                     Ok(picture) => {
-                        pictures.push(picture);
                         whole.push(file);
+                        pictures.push(picture);
                     }
                     Err(error) => print_error(error),
                 }
             }
             unread += files.len() - whole.len();
             for (file, prediction) in whole.into_iter().zip(model.predict(&pictures)) {
-                print(line(file, &prediction, &args))?;
+                print(line(file, &prediction, args))?;
             }
         }
         match unread {

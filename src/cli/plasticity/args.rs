@@ -2,7 +2,6 @@ use clap::{Args, ValueEnum};
 use fewshot::plasticity::{Activation, Aggregate};
 
 use crate::cli::args::{DeviceArgs, count, one_of};
-use crate::cli::output::lower;
 use crate::cli::prelude::*;
 
 #[derive(Clone, Debug, Args)]

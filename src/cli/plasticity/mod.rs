@@ -12,22 +12,21 @@ use super::prelude::*;
 use args::RuleName;
 use report::RunResult;
 
-pub(crate) fn run(args: PlasticityRunArgs) -> Result {
+pub(crate) fn run(args: &PlasticityRunArgs) -> Result {
     backend::prepare(args.device.threads)?;
     args.check()?;
     if let Some(warning) = args.warning() {
         print_status(warning);
     }
-    let device = args.device.clone();
     // A tick is short: a thread of the pool begins with its share of an operation while it wakes the
     // others, any other thread would sleep until they are done.
-    rayon::scope(|_| backend::dispatch(&device, args))
+    rayon::scope(|_| backend::dispatch(&args.device, args))
 }
 
-impl Job for PlasticityRunArgs {
+impl Job for &PlasticityRunArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let result = self.result::<B::InnerBackend>(&place.device)?;
-        report::write(&self, &result, &place)?;
+        report::write(self, &result, &place)?;
         report::plot(&result, &self.plot)
     }
 }

@@ -1,19 +1,15 @@
 use fewshot::plot::{self, NamedCurve};
 
 use super::PlasticityRunArgs;
-use crate::cli::output::lower;
 use crate::cli::prelude::*;
-use crate::cli::report::rounded;
 
-/// Of a panel of the plot.
 const SIZE: (u32, u32) = (450, 420);
 
-/// What a run showed.
 pub(super) struct RunResult {
     pub(super) moments: Vec<Moment>,
-    /// Of each layer.
+    /// Number of firings of each layer.
     pub(super) firings: Vec<usize>,
-    /// Of the ticks alone.
+    /// Time of the ticks alone.
     pub(super) seconds: f64,
 }
 

@@ -1,7 +1,6 @@
 use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
 use fewshot::plasticity::{
     PlasticityError, PlasticityRule, Rate, Running, SourceStream, Sources, TemporalHierarchy,
     row_norm,
@@ -9,32 +8,30 @@ use fewshot::plasticity::{
 
 use super::PlasticityRunArgs;
 use super::report::{Moment, RunResult};
-use crate::cli::error::{CliError, Result, failed};
+use crate::cli::prelude::*;
 use crate::cli::progress::StepProgress;
 
-/// Sources of the inputs, unless these are shorter.
+/// Sources that inputs are mixed from, at most.
 const SOURCES: usize = 20;
 
-/// Firings within which the power is followed that rates are relative to.
+/// Time constant, in firings, of the inputs' running power, which rates are relative to.
 const POWER_TAU: f64 = 100.0;
 
-/// How often it is looked at the layers.
+/// How often layers are measured.
 const MOMENTS: usize = 50;
 
 /// Most values of inputs that are made at once, unless a slow layer's period takes more.
 const VALUES: usize = 1 << 22;
 
-/// Ticks of the sequence that layers are looked at with.
+/// Ticks of the sequence that layers are measured on.
 const UNSEEN: usize = 1000;
 
-/// The way through a run's inputs.
 struct Training<'a, B: Backend> {
     args: &'a PlasticityRunArgs,
     stream: SourceStream,
-    /// What is never learned, one sequence.
+    /// A sequence that is never learned, to measure on.
     unseen: Tensor<B, 3>,
     device: B::Device,
-    /// Of each layer.
     firings: Vec<usize>,
 }
 
@@ -118,17 +115,16 @@ impl<B: Backend> Training<'_, B> {
         let norms = hierarchy.layers().iter().map(|layer| row_norm(layer.weight.val()));
         let norms: Vec<f64> = norms.collect();
         let explained = hierarchy.explained_variance(self.unseen.clone()).map_err(as_failure)?;
-        let lost =
-            norms.iter().zip(&explained).position(|(a, b)| !(a.is_finite() && b.is_finite()));
-        match lost {
-            None => Ok(Moment { tick, norms, explained }),
-            Some(layer) => Err(failed!(
-                "layer {} is no longer finite by tick {tick} at a rate of {}{}",
-                layer + 1,
-                self.args.rate(),
-                if self.args.rule.is_ojas() { "" } else { "; try a lower --rate or a --decay" },
-            )),
+        let mut figures = norms.iter().zip(&explained);
+        if let Some(lost) = figures.position(|(a, b)| !(a.is_finite() && b.is_finite())) {
+            let (layer, rate) = (lost + 1, self.args.rate());
+            let hint =
+                if self.args.rule.is_ojas() { "" } else { "; try a lower --rate or a --decay" };
+            return Err(failed!(
+                "layer {layer} is no longer finite by tick {tick} at a rate of {rate}{hint}"
+            ));
         }
+        Ok(Moment { tick, norms, explained })
     }
 }
 

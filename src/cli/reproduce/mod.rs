@@ -1,21 +1,56 @@
 //! `fewshot reproduce`: the papers' figures by recipes.
 
-mod args;
 mod child;
 mod outcome;
 mod recipe;
 mod table;
 
+use clap::Args;
 use fewshot::train::{RunFolder, RunHistory};
 
 use super::data_spec::DataSpec;
 use super::machine::{self, Machine};
-use super::output;
 use super::prelude::*;
 use outcome::Outcome;
 use recipe::{Recipe, Test};
 
-pub(crate) use args::{REPRODUCE_HELP, ReproduceArgs};
+pub(crate) const REPRODUCE_HELP: &str = "\
+A recipe is a file in TOML: the options of `fewshot train` that a paper's figure takes, the seeds, and for each test \
+the options of `fewshot eval` with the figure of the paper and the band, which is aimed at (the least accuracy, or the largest error). NAME \
+is one of this program's own, or a file.
+
+Every seed is trained in a run folder of its own below --runs. A run that was stopped or killed continues bit for bit \
+when the command is given again, and one that is done is tested again. Each test appends one line of JSON to \
+RECIPE.jsonl below --results: recipe, learner, options (of the test), figure (what was measured), value, ci95 \
+(over episodes), paper, band, seed, protocol, selected_by, steps, checkpoint_step, train_seconds, train and eval (the \
+commands), commit (with a + if files differ from it; null outside a checkout), version, machine and date.
+
+--table prints the results of all recipes as a table in Markdown: of each seed the last line counts.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ReproduceArgs {
+    /// A recipe, or a file with one; without it all are listed
+    #[arg(value_name = "NAME_OR_FILE", conflicts_with = "table")]
+    pub(crate) recipe: Option<String>,
+    /// Where the recipe's data is, as omniglot:DIR; glyphs and sinusoid need none
+    #[arg(long, value_name = "SPEC", requires = "recipe")]
+    pub(crate) data: Option<String>,
+    /// Seeds, separated by commas [default: the recipe's]
+    #[arg(long, value_name = "N", value_delimiter = ',', requires = "recipe")]
+    pub(crate) seeds: Vec<u64>,
+    /// Folder of the run folders
+    #[arg(long, value_name = "DIR", default_value = "runs/reproduce")]
+    pub(crate) runs: PathBuf,
+    /// Folder of the results
+    #[arg(long, value_name = "DIR", default_value = "docs/results")]
+    pub(crate) results: PathBuf,
+    /// Print the results of all recipes as a table in Markdown
+    #[arg(long)]
+    pub(crate) table: bool,
+    /// Options that training and tests take, as -- --backend wgpu --threads 4
+    #[arg(last = true, value_name = "OPTIONS", requires = "recipe")]
+    pub(crate) device: Vec<String>,
+}
 
 pub(crate) fn run(args: &ReproduceArgs) -> Result {
     let Some(name) = &args.recipe else {
@@ -46,12 +81,11 @@ fn list(recipes: &[Recipe], results: &Path) -> Result {
         let seeds = format!("{} of {}", done.len(), recipe.seeds.len());
         Ok([recipe.name.clone(), recipe.learner.clone(), recipe.paper.clone(), seeds])
     };
-    let rows: Result<Vec<_>> = recipes.iter().map(row).collect();
-    print(output::table(&[vec![head], rows?].concat()))
+    let rows = recipes.iter().map(row).collect::<Result<Vec<_>>>()?;
+    print(table([head].into_iter().chain(rows)))
 }
 
 impl Recipe {
-    /// What `--data` is told.
     fn data(&self, given: Option<&str>) -> Result<String> {
         let (name, wanted) = (&self.name, &self.data);
         match given {
@@ -63,7 +97,6 @@ impl Recipe {
     }
 }
 
-/// One seed of a recipe.
 struct Reproduction<'a> {
     args: &'a ReproduceArgs,
     recipe: &'a Recipe,
@@ -101,7 +134,7 @@ impl Reproduction<'_> {
         let tested = self.fewshot(&words)?;
         let found = test.read(&tested);
         let number = |report: &Value, field: &str| report[field].as_u64().unwrap_or(0);
-        let recipe = self.recipe;
+        let (recipe, place, seed) = (self.recipe, self.place(), self.seed.to_string());
         let outcome = Outcome {
             recipe: recipe.name.clone(),
             learner: recipe.learner.clone(),
@@ -117,17 +150,11 @@ impl Reproduction<'_> {
             steps: number(trained, "steps"),
             checkpoint_step: number(&tested, "steps"),
             train_seconds,
-            train: self.line(&[
-                "train --data",
-                &self.place(),
-                &recipe.train,
-                "--seed",
-                &self.seed.to_string(),
-            ]),
+            train: self.line(&["train --data", &place, &recipe.train, "--seed", &seed]),
             eval: self.line(&["eval RUN", &test.options]),
             commit: self.commit.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            machine: serde_json::to_value(Machine::here()).expect("a machine is plain data"),
+            machine: json!(Machine::here()),
             date: machine::today(),
         };
         outcome::append(&self.args.results, recipe, &outcome)?;
@@ -137,8 +164,8 @@ impl Reproduction<'_> {
     /// A command as it is recorded: what another machine repeats.
     fn line(&self, words: &[&str]) -> String {
         let device = self.args.device.iter().map(String::as_str);
-        let words = words.iter().copied().chain(device).filter(|words| !words.is_empty());
-        ["fewshot"].into_iter().chain(words).collect::<Vec<_>>().join(" ")
+        let words = ["fewshot"].into_iter().chain(words.iter().copied()).chain(device);
+        words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
     /// The data without the folder that has it here.
@@ -149,7 +176,7 @@ impl Reproduction<'_> {
         }
     }
 
-    /// The report of this program by other words.
+    /// The JSON report of another command of this program.
     fn fewshot(&self, words: &[&str]) -> Result<Value> {
         let device = self.args.device.iter().map(String::as_str);
         child::report(&words.iter().copied().chain(device).collect::<Vec<_>>())

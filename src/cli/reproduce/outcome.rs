@@ -13,7 +13,6 @@ use crate::cli::prelude::*;
 pub(super) struct Outcome {
     pub(super) recipe: String,
     pub(super) learner: String,
-    /// Of the test.
     pub(super) options: String,
     pub(super) figure: String,
     /// `null` where it is not finite.
@@ -39,7 +38,6 @@ fn path(results: &Path, recipe: &Recipe) -> PathBuf {
     results.join(format!("{}.jsonl", recipe.name))
 }
 
-/// Appends `outcome` to the file of its recipe.
 pub(super) fn append(results: &Path, recipe: &Recipe, outcome: &Outcome) -> Result {
     let path = path(results, recipe);
     let line = serde_json::to_string(outcome).expect("an outcome is plain data") + "\n";

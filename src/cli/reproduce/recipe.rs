@@ -1,13 +1,11 @@
 //! Recipes: how a paper's figure is trained and tested.
 
 use std::fs;
-use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::cli::error::{Result, failed, usage};
+use crate::cli::prelude::*;
 
-/// The recipes that the program brings.
 macro_rules! recipes {
     ($($name:literal)+) => {
         pub(super) const RECIPES: &[(&str, &str)] = &[$((
@@ -39,7 +37,6 @@ recipes! {
     "imaml-sinusoid"
 }
 
-/// How the figures of a paper are trained and tested.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Recipe {
@@ -51,18 +48,15 @@ pub(super) struct Recipe {
     pub(super) paper: String,
     /// What it learns from, as `--data` has it, without the folder of files.
     pub(super) data: String,
-    /// Options of `fewshot train`.
     pub(super) train: String,
     pub(super) seeds: Vec<u64>,
     #[serde(rename = "test")]
     pub(super) tests: Vec<Test>,
 }
 
-/// A figure, and how it is measured.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Test {
-    /// Options of `fewshot eval`.
     #[serde(default)]
     pub(super) options: String,
     /// Where the figure is in the report of `fewshot eval --json`.
@@ -94,7 +88,6 @@ impl Recipe {
         Self::parse(&path.file_stem().unwrap_or_default().to_string_lossy(), &text)
     }
 
-    /// All that the program brings.
     pub(super) fn all() -> Result<Vec<Self>> {
         RECIPES.iter().map(|(name, text)| Self::parse(name, text)).collect()
     }
@@ -112,18 +105,13 @@ impl Recipe {
 }
 
 impl Test {
-    /// Whether a smaller figure is the better one.
-    fn is_error(&self) -> bool {
-        self.figure != accuracy()
-    }
-
-    /// Whether what was found is within the band.
     pub(super) fn is_within(&self, found: f64) -> bool {
-        self.band.is_none_or(|band| if self.is_error() { found <= band } else { found >= band })
+        let is_error = self.figure != accuracy();
+        self.band.is_none_or(|band| if is_error { found <= band } else { found >= band })
     }
 
     /// The figure in a report, and the half-width of its interval.
-    pub(super) fn read(&self, report: &serde_json::Value) -> Option<[f64; 2]> {
+    pub(super) fn read(&self, report: &Value) -> Option<[f64; 2]> {
         let interval = match self.figure.strip_prefix("mse_after/") {
             Some(steps) => format!("/mse_ci95_after/{steps}"),
             None => "/ci95".to_owned(),

@@ -3,7 +3,6 @@
 use super::outcome::{self, Outcome};
 use super::recipe::{Recipe, Test};
 use crate::cli::prelude::*;
-use crate::cli::report::rounded;
 
 const HEAD: &str = "\
 | learner | protocol | batch-norm in the test | paper | band | ours | seeds | minutes a run | commit |
@@ -52,31 +51,26 @@ fn row(test: &Test, found: &[&Outcome]) -> String {
     let seeds: Vec<_> = found.iter().map(|outcome| outcome.seed.to_string()).collect();
     let mut commits: Vec<_> = found.iter().filter_map(|outcome| outcome.commit.clone()).collect();
     commits.dedup();
-    let none = || "".to_owned();
     format!(
         "| {} | {} | {} | {} | {} | {mean:.2} ± {interval:.2}{deviation}{short} | {} | {minutes:.0} | {} |\n",
         last.learner,
         protocol(test, last),
         batch_norm(last),
-        test.paper.clone().unwrap_or_else(none),
-        test.band.map_or_else(none, |band| band.to_string()),
+        test.paper.clone().unwrap_or_default(),
+        test.band.map(|band| band.to_string()).unwrap_or_default(),
         seeds.join(", "),
         commits.join(", "),
     )
 }
 
-/// A result as it is printed.
 pub(super) fn line(test: &Test, outcome: &Outcome) -> String {
     let (protocol, seed) = (protocol(test, outcome), outcome.seed);
     let found = match outcome.value.zip(outcome.ci95) {
         Some((value, ci95)) => format!("{value:.2} ± {ci95:.2}"),
         None => "not finite".to_owned(),
     };
-    let beside = |name: &str, figure: Option<String>| {
-        figure.map_or_else(String::new, |figure| format!(", {name} {figure}"))
-    };
-    let paper = beside("paper", test.paper.clone());
-    let band = beside("band", test.band.map(|band| band.to_string()));
+    let paper = test.paper.as_ref().map(|paper| format!(", paper {paper}")).unwrap_or_default();
+    let band = test.band.map(|band| format!(", band {band}")).unwrap_or_default();
     format!("{}, {protocol}, seed {seed}: {found}{paper}{band}", outcome.learner)
 }
 

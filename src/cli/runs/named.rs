@@ -2,10 +2,9 @@ use fewshot::train::RunHistory;
 
 use crate::cli::prelude::*;
 
-/// A run behind the shortest name that no other one of its list has.
+/// A run with the shortest name that tells it from the others of its list.
 pub(super) type NamedRun = (String, RunHistory);
 
-/// Reads several runs.
 pub(super) fn read(folders: &[PathBuf]) -> Result<Vec<NamedRun>> {
     let runs = folders.iter().map(|folder| RunHistory::read(folder));
     let runs = runs.collect::<Result<Vec<_>, _>>()?;

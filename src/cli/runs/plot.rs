@@ -5,7 +5,6 @@ use fewshot::train::RunHistory;
 use super::named::{self, NamedRun};
 use crate::cli::prelude::*;
 
-/// Of a panel.
 const SIZE: (u32, u32) = (560, 420);
 
 pub(super) fn plot(folders: &[PathBuf], to: &Path) -> Result {
@@ -22,7 +21,7 @@ pub(super) fn plot(folders: &[PathBuf], to: &Path) -> Result {
     print(format_args!("curves of {} runs in {}", runs.len(), to.display()))
 }
 
-/// What all runs are judged by. One without a step has nothing to draw.
+/// The measure of all runs; one without a step has none.
 fn measure(runs: &[NamedRun]) -> Result<Measure> {
     let known = runs.iter().filter_map(|(name, run)| Some((name, run.measure()?)));
     let known: Vec<_> = known.collect();

@@ -2,13 +2,10 @@
 
 use fewshot::train::{RunHistory, ValidationMetrics};
 use indicatif::FormattedDuration;
-use serde_json::{Value, json};
 
-use crate::cli::output::lower;
+use crate::cli::prelude::*;
 use crate::cli::progress;
-use crate::cli::report::rounded;
 
-/// What a result is called, and its text.
 type Named = (&'static str, fn(&RunHistory) -> String);
 
 /// The results that `show` and `compare` have.
@@ -25,12 +22,7 @@ pub(super) const RESULTS: [Named; 8] = [
     }),
 ];
 
-/// A dash is what is not known.
-pub(super) fn known(value: Option<impl ToString>) -> String {
-    value.map_or("-".to_owned(), |value| value.to_string())
-}
-
-/// Of the settings that `fewshot train` was given.
+/// An option of `fewshot train`.
 pub(super) fn setting<'a>(run: &'a RunHistory, name: &str) -> Option<&'a str> {
     run.config().get("user")?.get(name)?.as_str()
 }

@@ -3,7 +3,7 @@
 use fewshot::learners::{BaseClassifierConfig, BaseLogits};
 
 use crate::cli::args::{ClassicalArgs, Method, TrainOn, first_given};
-use crate::cli::error::{Result, usage};
+use crate::cli::prelude::*;
 
 impl ClassicalArgs {
     /// The classifier of `classes` training classes on embeddings of so many `features`; `None` where

@@ -1,15 +1,13 @@
 //! The inner loop of a run.
 
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Order, Proximal, SecondOrder};
 use fewshot::learners::{AdaptableNetwork, Annealing, Maml, QueryNorm};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::args::{BatchNormRule, EvalArgs, InnerArgs, Method};
 use crate::cli::defaults::Benchmark;
-use crate::cli::error::{CliError, Result, failed, usage};
+use crate::cli::prelude::*;
 
-/// The inner loop of a method that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct InnerSettings {
     pub(crate) rate: f64,
@@ -38,12 +36,8 @@ impl InnerSettings {
         benchmark: Benchmark,
     ) -> Result<Option<Self>> {
         if !method.adapts() {
-            return match args.given() {
-                Some(option) => {
-                    Err(usage!("{option} is not for {method}, which has no inner loop"))
-                }
-                None => Ok(None),
-            };
+            let refused = |option| usage!("{option} is not for {method}, which has no inner loop");
+            return args.given().map_or(Ok(None), |option| Err(refused(option)));
         }
         let only = |of: Method, given: bool, options: &str| match given && method != of {
             true => Err(usage!("{options} for {of}, not for {method}")),
@@ -88,17 +82,15 @@ impl InnerSettings {
     /// With the steps, mini-batches and norm of queries of a test.
     pub(crate) fn tested_as(mut self, method: Method, args: &EvalArgs) -> Result<Self> {
         self.eval_steps = args.eval_inner_steps.unwrap_or(self.eval_steps);
-        match (&mut self.batch, args.eval_inner_batch) {
-            (_, None) => {}
-            (Some([_, test]), Some(batch)) => *test = batch,
-            (None, Some(_)) => {
+        if let Some(batch) = args.eval_inner_batch {
+            let Some([_, test]) = &mut self.batch else {
                 return Err(usage!("--eval-inner-batch is for reptile, not for {method}"));
-            }
+            };
+            *test = batch;
         }
         Ok(self.with_batch_norm(args.batch_norm))
     }
 
-    /// With queries normalised as in a test.
     pub(crate) fn with_batch_norm(self, asked: Option<BatchNormRule>) -> Self {
         let query_norm = match asked {
             Some(BatchNormRule::Support) => QueryNorm::Alone,
@@ -160,7 +152,6 @@ impl InnerSettings {
     }
 }
 
-/// Of which order the outer gradient is.
 fn order(method: Method, args: &InnerArgs) -> Result<Order> {
     let order = match (method, args.order) {
         (Method::Fomaml, Some(Order::Second)) => {

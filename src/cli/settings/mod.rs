@@ -4,10 +4,7 @@ mod classical;
 mod inner;
 mod outer;
 
-use std::path::Path;
-
 use burn::module::AutodiffModule;
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::data::{ClassDataset, ImageSet, ImageShape, Split};
 use fewshot::episode::Protocol;
 use fewshot::hardware::Checkpointing;
@@ -26,12 +23,11 @@ pub(crate) use inner::InnerSettings;
 pub(crate) use outer::OuterStep;
 
 use super::args::{BatchNormRule, Method};
-use super::backend::Place;
 use super::data_spec::{DataSpec, FolderOptions, ImageSpec};
 use super::defaults::Benchmark;
-use super::error::{Result, failed, usage};
 use super::eval;
 use super::features::Part;
+use super::prelude::*;
 
 /// The options of a run that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,22 +40,20 @@ pub(crate) struct RunSettings {
     pub(crate) test: Protocol,
     pub(crate) metric: Metric,
     pub(crate) inner: Option<InnerSettings>,
-    /// The classifier of all training classes, of classical training.
     #[serde(default)]
     pub(crate) classical: Option<BaseClassifierConfig>,
     #[serde(flatten)]
     pub(crate) outer: OuterStep,
-    /// What the network's products compute in.
     #[serde(default)]
     pub(crate) precision: Precision,
     pub(crate) seed: u64,
 }
 
-/// Work on a learner, whichever it is.
+/// Work that is generic over the learner.
 pub(crate) trait LearnerJob {
     fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result;
 
-    /// The same with a learner whose outer step is plain.
+    /// The same for Reptile, whose outer step is plain SGD.
     fn run_reptile<B: AutodiffBackend, L: MetaLearner<B>>(
         self,
         place: Place<B>,
@@ -110,14 +104,11 @@ impl RunSettings {
             Part::Validation => splits.validation,
             Part::Train => splits.train,
         };
-        match images.image_shape() {
-            shape if shape == self.image => Ok(images),
-            shape => Err(failed!(
-                "the checkpoint takes images of {}, {} has {shape}",
-                self.image,
-                self.data
-            )),
+        let (wanted, found, data) = (self.image, images.image_shape(), &self.data);
+        if found != wanted {
+            return Err(failed!("the checkpoint takes images of {wanted}, {data} has {found}"));
         }
+        Ok(images)
     }
 
     /// Runs `job` with the learner, its parameters freshly drawn.
@@ -158,7 +149,6 @@ impl RunSettings {
         }
     }
 
-    /// The network, its parameters freshly drawn.
     fn drawn<B: Backend>(&self, device: &B::Device) -> Result<(Conv4Config, Conv4<B>)> {
         let config = self.network()?;
         self.precision.check::<B>(device).map_err(TrainError::from)?;
@@ -207,10 +197,8 @@ impl RunSettings {
             let learner = self.proto_net(encoder);
             return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
         }
-        Err(usage!(
-            "the encoder of {} was trained to adapt: no other method can be put on it",
-            self.method
-        ))
+        let method = self.method;
+        Err(usage!("the encoder of {method} was trained to adapt: no other method can be put on it"))
     }
 
     /// The encoder of a gradient-based learner as its inner loop begins with it. It has no running averages.
@@ -227,12 +215,11 @@ impl RunSettings {
         Ok(checkpoint.load::<B, _, _>(learner, device)?.network().encoder.valid())
     }
 
-    /// Whether outputs are classes of their own, so that all tasks have one number of them.
+    /// Whether the network has an output for each class, so that all tasks must have the same number of ways.
     pub(crate) fn has_outputs(&self) -> bool {
         self.inner.is_some() || self.method == Method::Plastic
     }
 
-    /// The network.
     pub(crate) fn network(&self) -> Result<Conv4Config> {
         let ImageShape { channels, height, width } = self.image;
         let config = Conv4Config::new([channels, height, width])
@@ -248,16 +235,13 @@ impl RunSettings {
             }
             (Some(_), _) => config.with_channels(32),
         };
-        match config.fits() {
-            true => Ok(config),
-            false => {
-                let (image, blocks) = (self.image, config.blocks);
-                Err(failed!("images of {image} are too small for {blocks} blocks"))
-            }
+        if !config.fits() {
+            let (image, blocks) = (self.image, config.blocks);
+            return Err(failed!("images of {image} are too small for {blocks} blocks"));
         }
+        Ok(config)
     }
 
-    /// What batch-norm normalises with in the test.
     pub(crate) fn statistics(&self, asked: Option<BatchNormRule>) -> Result<BnStatistics> {
         let method = self.method;
         match (self.inner, asked) {

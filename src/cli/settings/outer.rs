@@ -5,7 +5,7 @@ use burn::lr_scheduler::step::{StepLrScheduler, StepLrSchedulerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::args::{Method, TrainArgs};
-use crate::cli::error::{CliError, Result, failed, usage};
+use crate::cli::prelude::*;
 
 /// The learning rate of the outer step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub(crate) struct OuterStep {
     learning_rate: f64,
     /// Never, if `None`.
     halve_every: Option<usize>,
-    /// Those over which it falls to zero, of reptile alone.
+    /// Steps over which it falls to zero, of reptile alone.
     #[serde(default)]
     steps: Option<usize>,
 }
@@ -36,14 +36,12 @@ impl OuterStep {
         })
     }
 
-    /// The rate of Adam.
     pub(crate) fn halved(&self) -> Result<StepLrScheduler> {
         let every = self.halve_every.unwrap_or(usize::MAX);
         let rate = StepLrSchedulerConfig::new(self.learning_rate, every).with_gamma(0.5);
         rate.init().map_err(CliError::Usage)
     }
 
-    /// The rate of Reptile's plain steps.
     pub(crate) fn annealed(&self) -> Result<LinearLrScheduler> {
         // Settings read from a file may be anything.
         let steps = self.steps.ok_or_else(|| failed!("the settings of reptile have no steps"))?;

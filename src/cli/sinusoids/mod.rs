@@ -19,11 +19,10 @@ use super::data_spec::{DataSpec, SINUSOID};
 use super::defaults::Benchmark;
 use super::eval;
 use super::prelude::*;
-use super::report::{join, rounded};
 use super::settings::{InnerSettings, OuterStep};
-use super::train::{Fitted, Fitting, Tasks, World};
+use super::train::{Fitted, Fitting, Tasks};
+use super::world::World;
 
-/// Widths of the paper's network.
 const LAYERS: [usize; 3] = [40, 40, 1];
 
 /// Length of cavia's context on sine waves.
@@ -84,13 +83,12 @@ pub(crate) fn train(args: TrainArgs, world: World) -> Result {
         test: settings.test()?,
         meta_batch: args.meta_batch.unwrap_or(defaults.meta_batch),
     };
-    let (device, devices) = (args.device.clone(), args.scale.devices.clone());
-    let balanced = args.scale.balanced();
+    let (device, scale) = (args.device.clone(), args.scale.clone());
     let training = Training { args, settings, tasks, world };
-    backend::dispatch_with(&device, &devices, balanced, training)
+    backend::dispatch_with(&device, &scale.devices, scale.balanced(), training)
 }
 
-pub(crate) fn eval(args: EvalArgs, path: PathBuf, checkpoint: Checkpoint, world: World) -> Result {
+pub(crate) fn eval(args: &EvalArgs, path: PathBuf, checkpoint: Checkpoint, world: World) -> Result {
     let of = path.display();
     if !matches!(args.data, None | Some(DataSpec::Sinusoids)) {
         return Err(usage!("images are not for the sinusoids of {of}"));
@@ -108,12 +106,11 @@ pub(crate) fn eval(args: EvalArgs, path: PathBuf, checkpoint: Checkpoint, world:
         shots: args.shots()?.unwrap_or(trained.shots),
         queries: args.queries.unwrap_or(trained.queries),
         seed: args.seed.unwrap_or(trained.seed),
-        inner: trained.inner.tested_as(trained.method, &args)?,
+        inner: trained.inner.tested_as(trained.method, args)?,
         ..trained
     };
     let test = settings.test()?;
-    let device = args.device.clone();
-    backend::dispatch(&device, Testing { args, settings, path, checkpoint, test, world })
+    backend::dispatch(&args.device, Testing { args, settings, path, checkpoint, test, world })
 }
 
 fn refuse_image_options(args: &TrainArgs) -> Result {
@@ -123,10 +120,8 @@ fn refuse_image_options(args: &TrainArgs) -> Result {
     let of_tests = first_given!(args, batch_norm, data_on);
     let classical =
         first_given!(args.classical, train, base_logits, label_smoothing, rotation_loss);
-    match of_images.or(of_tests).or(of_memory).or(classical) {
-        Some(option) => Err(usage!("{option} is for images, not for sinusoids")),
-        None => Ok(()),
-    }
+    let given = of_images.or(of_tests).or(of_memory).or(classical);
+    given.map_or(Ok(()), |option| Err(usage!("{option} is for images, not for sinusoids")))
 }
 
 impl SinusoidSettings {
@@ -156,12 +151,13 @@ impl SinusoidSettings {
         tasks: usize,
         (device, world): (&B::Device, &World),
     ) -> Result<Tested> {
-        let after = BTreeSet::from_iter(AFTER.into_iter().chain([self.inner.eval_steps]));
-        let after = after.into_iter().map(|steps| {
+        let mut scores = BTreeMap::new();
+        for steps in BTreeSet::from_iter(AFTER.into_iter().chain([self.inner.eval_steps])) {
             let learner = learner.clone().with_test_steps(steps);
-            Ok((steps, Evaluator::new(tasks).score_shared(&learner, test, device, &**world)?))
-        });
-        Ok(Tested(after.collect::<Result<_>>()?))
+            let score = Evaluator::new(tasks).score_shared(&learner, test, device, &**world)?;
+            scores.insert(steps, score);
+        }
+        Ok(Tested(scores))
     }
 
     fn protocol(&self, tasks: usize) -> Value {
@@ -227,8 +223,8 @@ impl Job for Training {
     }
 }
 
-struct Testing {
-    args: EvalArgs,
+struct Testing<'a> {
+    args: &'a EvalArgs,
     settings: SinusoidSettings,
     path: PathBuf,
     checkpoint: Checkpoint,
@@ -236,7 +232,7 @@ struct Testing {
     world: World,
 }
 
-impl Job for Testing {
+impl Job for Testing<'_> {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self { args, settings, path, checkpoint, test, world } = self;
         let learner = settings.learner::<B>(&place.device)?;
@@ -253,7 +249,6 @@ impl Job for Testing {
     }
 }
 
-/// The errors after numbers of inner steps.
 struct Tested(BTreeMap<usize, Score>);
 
 impl Tested {
@@ -265,8 +260,8 @@ impl Tested {
 
     fn json(&self, settings: &SinusoidSettings, protocol: Value) -> Value {
         let all = |value: fn(&Score) -> f64| -> BTreeMap<String, f64> {
-            let told = self.0.iter().map(|(steps, score)| (steps.to_string(), value(score)));
-            told.map(|(steps, value)| (steps, rounded(value, 4))).collect()
+            let scores = self.0.iter();
+            scores.map(|(steps, score)| (steps.to_string(), rounded(value(score), 4))).collect()
         };
         json!({
             "mse_after": all(|score| score.mean),

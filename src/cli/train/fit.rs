@@ -14,13 +14,13 @@ use fewshot::learners::MetaLearner;
 use fewshot::train::{MetaTrainer, Trained, TrainingReport, find_meta_batch};
 use serde::Serialize;
 
-use super::scale::{World, smallest, tell_profile, used, with_peak};
+use super::scale::{tell_profile, used, with_peak};
 use crate::cli::args::TrainArgs;
 use crate::cli::prelude::*;
 use crate::cli::progress;
-use crate::cli::report::{join, peak_rss_mb, rounded};
+use crate::cli::report::peak_rss_mb;
+use crate::cli::world::{World, smallest};
 
-/// Tasks to train, to validate and to test on, and how many in a step.
 pub(in crate::cli) struct Tasks<T> {
     pub(in crate::cli) train: T,
     pub(in crate::cli) validation: Option<T>,
@@ -28,7 +28,6 @@ pub(in crate::cli) struct Tasks<T> {
     pub(in crate::cli) meta_batch: u64,
 }
 
-/// Training, whatever the learner.
 pub(in crate::cli) struct Fitting<'a, B: Backend> {
     pub(in crate::cli) args: &'a TrainArgs,
     pub(in crate::cli) place: &'a Place<B>,
@@ -37,7 +36,6 @@ pub(in crate::cli) struct Fitting<'a, B: Backend> {
     pub(in crate::cli) pace: [u64; 3],
 }
 
-/// What was trained.
 pub(in crate::cli) struct Fitted<L> {
     pub(in crate::cli) learner: L,
     pub(in crate::cli) folder: PathBuf,
@@ -46,7 +44,6 @@ pub(in crate::cli) struct Fitted<L> {
 }
 
 impl<L> Fitted<L> {
-    /// Which learner of the run is tested.
     pub(in crate::cli) fn selected_by(&self) -> String {
         match self.report.progress.best {
             Some(best) => format!("best validation, at step {}", best.step),
@@ -54,7 +51,6 @@ impl<L> Fitted<L> {
         }
     }
 
-    /// Training's part of a JSON report.
     pub(in crate::cli) fn json<B: Backend>(&self, place: &Place<B>) -> Value {
         let episodes_per_s = rounded(self.report.episodes_per_s, 2);
         let mut json = json!({
@@ -173,7 +169,6 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
     }
 }
 
-/// Nine tenths of what is free.
 pub(super) fn share_of(free: Option<Bytes>) -> Option<Bytes> {
     free.map(|free| Bytes(free.0 / 10 * 9))
 }

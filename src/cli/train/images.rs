@@ -7,13 +7,13 @@ use fewshot::optim::{Adam, Sgd};
 use fewshot::train::Evaluator;
 
 use super::fit::{Fitting, Tasks};
-use super::scale::World;
 use crate::cli::args::TrainArgs;
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
 use crate::cli::prelude::*;
-use crate::cli::report::{evaluated, join, test_protocol};
+use crate::cli::report::{evaluated, test_protocol};
 use crate::cli::settings::{InnerSettings, LearnerJob, OuterStep, RunSettings};
+use crate::cli::world::World;
 
 pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result {
     let of_files = args.image_size.is_some() || args.grey || args.skip_broken;
@@ -60,13 +60,11 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result {
         return Err(usage!("--rotation-loss needs square images, not {image}"));
     }
     let tasks = tasks(&args, &settings, splits)?;
-    let (device, devices) = (args.device.clone(), args.scale.devices.clone());
-    let balanced = args.scale.balanced();
+    let (device, scale) = (args.device.clone(), args.scale.clone());
     let training = Training { args, settings, tasks, world };
-    backend::dispatch_with(&device, &devices, balanced, training)
+    backend::dispatch_with(&device, &scale.devices, scale.balanced(), training)
 }
 
-/// Episodes to train, to validate and to test on.
 fn tasks(
     args: &TrainArgs,
     settings: &RunSettings,
@@ -83,12 +81,11 @@ fn tasks(
         Some(_) => (settings.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
     };
     let ways = args.train_ways.unwrap_or(ways);
-    if settings.has_outputs() && ways != settings.test.ways {
+    let (method, test_ways) = (settings.method, settings.test.ways);
+    if settings.has_outputs() && ways != test_ways {
         return Err(usage!(
-            "{} learns tasks of as many classes as it is tested on: --train-ways {ways} is not \
-             --ways {}",
-            settings.method,
-            settings.test.ways
+            "{method} learns tasks of as many classes as it is tested on: --train-ways {ways} is \
+             not --ways {test_ways}"
         ));
     }
     let place = |sampler: EpisodeSampler| sampler.with_data_on(args.data_on);
@@ -157,14 +154,10 @@ impl Training {
         let fitting = Fitting { args: &args, place: &place, world: &world, pace: PACE };
         let outer = (optimizer, rate);
         let fitted = fitting.fit(learner, outer, &tasks, &settings, name, what)?;
+        let (learner, device) = (&fitted.learner, &place.device);
         let evaluation = Evaluator::new(args.eval_episodes)
             .with_statistics(statistics)
-            .run_shared::<B::InnerBackend>(
-            &fitted.learner,
-            &tasks.test,
-            &place.device,
-            &*world,
-        )?;
+            .run_shared::<B::InnerBackend>(learner, &tasks.test, device, &*world)?;
         if !args.json {
             print(format_args!("accuracy on test classes of {name}: {evaluation}"))?;
             return print(format_args!("run folder: {}", fitted.folder.display()));
@@ -183,11 +176,8 @@ impl Training {
             },
         });
         protocol["selected_by"] = fitted.selected_by().into();
-        let mut report = json!({
-            "inner": settings.inner,
-            "protocol": protocol,
-            "seed": settings.seed,
-        });
+        let (inner, seed) = (settings.inner, settings.seed);
+        let mut report = json!({ "inner": inner, "protocol": protocol, "seed": seed });
         join(&mut report, evaluated(&evaluation));
         join(&mut report, fitted.json(&place));
         print(report)

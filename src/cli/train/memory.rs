@@ -7,9 +7,9 @@ use fewshot::kernels::{Route, route};
 
 use super::fit::share_of;
 use super::images::Training;
-use super::scale::smallest;
 use crate::cli::args::Method;
 use crate::cli::prelude::*;
+use crate::cli::world::smallest;
 
 impl Training {
     /// Cuts a step to as many tasks at once as fit in every process.
@@ -76,8 +76,8 @@ impl Training {
         }
     }
 
-    /// The methods that learn rates take more than MAML, as which they are planned: what is refused
-    /// would not fit, what is not may not.
+    /// What the memory is planned for. Methods that learn rates are planned as MAML and take more: what is
+    /// refused would not fit, but what is accepted may not fit either.
     fn learning(&self) -> Learning {
         let Some(inner) = self.settings.inner else { return Learning::ProtoNet };
         let steps = inner.steps;

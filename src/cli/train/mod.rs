@@ -6,12 +6,11 @@ mod memory;
 mod scale;
 
 pub(super) use fit::{Fitted, Fitting, Tasks};
-pub(super) use scale::{ScaleArgs, World};
+pub(super) use scale::ScaleArgs;
 
 use super::args::{Method, TrainArgs};
-use super::backend;
 use super::data_spec::DataSpec;
-use super::error::{Result, usage};
+use super::prelude::*;
 use super::{sinusoids, world};
 
 pub(crate) fn run(args: TrainArgs) -> Result {

@@ -1,16 +1,13 @@
 //! How training uses the hardware: precision, memory and replicas.
 
-use std::sync::Arc;
-
 use clap::Args;
 use fewshot::hardware::{Checkpointing, MemoryScope, SearchBudget};
-use fewshot::parallel::{Communicator, Reduction, gather_numbers};
+use fewshot::parallel::Reduction;
 use fewshot::precision::Precision;
 use fewshot::train::TrainingReport;
 
 use crate::cli::args::{Method, checkpointing, count, one_of, steps};
 use crate::cli::prelude::*;
-use crate::cli::report::rounded;
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Use of the hardware")]
@@ -109,7 +106,6 @@ pub(super) fn with_peak<B: AutodiffBackend, T>(
     (trained, peak.map(|(before, peak)| rounded((before.0 + peak.0) as f64 / 1e6, 1)))
 }
 
-/// The use of the hardware in a report.
 pub(super) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>) -> Value {
     let mut phases = serde_json::to_value(report.phase_ms.rounded()).expect("plain data");
     phases["other"] = rounded(report.other_ms, 3).into();
@@ -124,7 +120,6 @@ pub(super) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>) -> Valu
     })
 }
 
-/// What `--profile` prints.
 pub(super) fn tell_profile(report: &TrainingReport) {
     print_status(format_args!(
         "a step, validations and checkpoints in proportion:\n{}",
@@ -133,13 +128,4 @@ pub(super) fn tell_profile(report: &TrainingReport) {
     let total = report.phase_ms.total() + report.other_ms;
     let share = 100.0 * report.other_ms / total;
     print_status(format_args!("{:<9} {:10.3} ms, {share:.1} % of all", "other", report.other_ms));
-}
-
-/// The processes of this run.
-pub(in crate::cli) type World = Arc<dyn Communicator>;
-
-/// The smallest number of any process, in all of them.
-pub(super) fn smallest(world: &World, own: usize) -> Result<usize> {
-    let all = gather_numbers(&**world, &[own as f64])?.concat();
-    Ok(all.into_iter().fold(f64::INFINITY, f64::min) as usize)
 }

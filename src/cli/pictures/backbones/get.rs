@@ -9,10 +9,8 @@ use zip::ZipArchive;
 use crate::cli::download::body;
 use crate::cli::prelude::*;
 
-/// How long a download may take.
 const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 
-/// Downloads weights to a file, or into the cache.
 pub(super) fn get(weights: &PublishedWeights, to: Option<&Path>) -> Result {
     let (backbone, page) = (weights.name, weights.page);
     let file = weights.file.ok_or(AdaptedModelError::NoDownload { backbone, page })?;
@@ -29,11 +27,9 @@ pub(super) fn get(weights: &PublishedWeights, to: Option<&Path>) -> Result {
     print(format_args!("{} is downloaded", path.display()))
 }
 
-/// Where weights go.
 enum Place {
     /// Into this folder, under their sha256.
     Cache(PathBuf),
-    /// To this file.
     File(PathBuf),
 }
 
@@ -59,7 +55,6 @@ impl Place {
     }
 }
 
-/// Downloads a file, checks it and puts it in its place.
 fn fetch(name: &str, file: &PublishedFile, mirror: Option<&str>, place: &Place) -> Result<PathBuf> {
     let url = match (mirror, file.url.rsplit_once('/')) {
         (Some(mirror), Some((_, last))) => format!("{}/{last}", mirror.trim_end_matches('/')),

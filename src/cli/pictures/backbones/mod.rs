@@ -5,7 +5,6 @@ mod get;
 use clap::Subcommand;
 use fewshot::adapted::{PUBLISHED_WEIGHTS, PublishedWeights};
 
-use crate::cli::output::table;
 use crate::cli::prelude::*;
 
 #[derive(Debug, Subcommand)]
@@ -59,17 +58,14 @@ fn described(weights: &PublishedWeights) -> Value {
 fn listed() -> String {
     let head = ["NAME", "NETWORK", "FEATURES", "SIZE", "LICENCE", "CACHED", "FROM"];
     let row = |weights: &PublishedWeights| {
-        let size = weights.file.map_or("-".to_owned(), |file| format!("{} MB", file.megabytes));
+        let size = known(weights.file.map(|file| format!("{} MB", file.megabytes)));
         let from = match weights.file {
             Some(file) => file.url.to_owned(),
             None => format!("links at {}: no file with a checksum, take NAME:FILE", weights.page),
         };
         let cached = if weights.cached().is_some() { "yes" } else { "no" };
-        let (name, network) = (weights.name.to_owned(), weights.network.to_owned());
-        let (features, licence) = (weights.features.to_string(), weights.licence.to_owned());
-        [name, network, features, size, licence, cached.to_owned(), from]
+        let PublishedWeights { name, network, features, licence, .. } = *weights;
+        [name, network, &features.to_string(), &size, licence, cached, &from].map(str::to_owned)
     };
-    let rows: Vec<_> =
-        [head.map(str::to_owned)].into_iter().chain(PUBLISHED_WEIGHTS.iter().map(row)).collect();
-    table(&rows)
+    table([head.map(str::to_owned)].into_iter().chain(PUBLISHED_WEIGHTS.iter().map(row)))
 }

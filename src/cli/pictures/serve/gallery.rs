@@ -1,6 +1,6 @@
 //! The classes that are served, with their examples.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::ErrorKind;
 
@@ -11,7 +11,6 @@ use fewshot::data::{Features, Preparation};
 
 use crate::cli::pictures::described;
 use crate::cli::prelude::*;
-use crate::cli::report::rounded;
 
 /// Examples of all classes, at most.
 const MOST_EXAMPLES: usize = 10_000;
@@ -19,7 +18,6 @@ const MOST_EXAMPLES: usize = 10_000;
 /// Examples that are named with a prediction.
 const NEAREST: usize = 3;
 
-/// Why something is not done.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GalleryError {
     #[error("there are fewer than two classes to choose among")]
@@ -40,7 +38,6 @@ pub(super) enum GalleryError {
 
 /// What requests can ask of a [`Gallery`], whatever its backend.
 pub(super) trait Served {
-    /// The embedding of each prepared picture.
     fn embed(&self, images: &[&[f32]]) -> Vec<Vec<f32>>;
 
     /// What an embedded picture is, with the `top` likeliest classes; of none, where it is less likely than `unknown`
@@ -66,10 +63,8 @@ pub(super) trait Served {
     /// Removes an example, and its class with the last one.
     fn remove_example(&mut self, number: usize) -> Result<(), GalleryError>;
 
-    /// The model, its classes and the numbers of their examples.
     fn describe(&self) -> Value;
 
-    /// The file of the model.
     fn file(&self) -> Result<Vec<u8>, GalleryError>;
 }
 
@@ -80,7 +75,6 @@ pub(super) struct Gallery<B: Backend> {
     classes: BTreeMap<String, Vec<Example>>,
     model: Option<AdaptedModel<B>>,
     file: PathBuf,
-    /// Number of the next example.
     next: usize,
     /// Whether small pictures of examples are to be in the file.
     keeps_thumbnails: bool,
@@ -95,7 +89,6 @@ struct Example {
 }
 
 impl<B: Backend> Gallery<B> {
-    /// Without a class.
     pub(super) fn new(
         backbone: PretrainedBackbone<B>,
         method: &str,
@@ -106,13 +99,12 @@ impl<B: Backend> Gallery<B> {
         Self { backbone, method, classes, model: None, file, next: 0, keeps_thumbnails }
     }
 
-    /// The classes of a model that was read from this file.
     pub(super) fn of(model: AdaptedModel<B>, file: PathBuf) -> Self {
         let begun = model.begun().clone();
         Self { model: Some(model), ..Self::begun(begun, file) }
     }
 
-    /// The class of a model that was begun in this file. Whether small pictures are kept in it goes on as it was.
+    /// Keeps small pictures in the file if there are some.
     pub(super) fn begun(begun: BegunModel<B>, file: PathBuf) -> Self {
         let BegunModel { backbone, method, examples, thumbnails } = begun;
         let of_class = |class| {
@@ -130,13 +122,12 @@ impl<B: Backend> Gallery<B> {
         Self { backbone, method, classes, model: None, file, next, keeps_thumbnails }
     }
 
-    /// Small pictures of the examples that have one, by number.
-    pub(super) fn thumbnails(&self) -> impl Iterator<Item = (usize, &Thumbnail)> {
+    /// Small pictures of examples, by number.
+    pub(super) fn thumbnails(&self) -> HashMap<usize, Thumbnail> {
         let all = self.classes.values().flatten();
-        all.filter_map(|example| Some((example.number, example.thumbnail.as_ref()?)))
+        all.filter_map(|example| Some((example.number, example.thumbnail.clone()?))).collect()
     }
 
-    /// How pictures are prepared for the network.
     pub(super) fn preparation(&self) -> Preparation {
         self.backbone.origin().preparation()
     }
@@ -176,10 +167,9 @@ impl<B: Backend> Gallery<B> {
         Ok(())
     }
 
-    /// The class and number of the example in a row of the model's.
     fn example(&self, row: usize) -> (&str, usize) {
-        let all = self.classes.iter().flat_map(|(name, of)| of.iter().map(move |of| (name, of)));
-        let (name, example) = all.into_iter().nth(row).expect("a row of the model");
+        let mut all = self.classes.iter().flat_map(|(name, of)| of.iter().map(move |of| (name, of)));
+        let (name, example) = all.nth(row).expect("a row of the model");
         (name, example.number)
     }
 }

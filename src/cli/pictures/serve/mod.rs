@@ -36,7 +36,6 @@ Nobody is asked who they are: only programs on this machine are heard, unless --
 /// Requests that wait for the network, at most; others are refused.
 const WAITING: usize = 256;
 
-/// Pictures in a batch of the network.
 const BATCH: usize = 32;
 
 #[derive(Debug, Args)]
@@ -71,29 +70,23 @@ pub(crate) struct ServeArgs {
     device: DeviceArgs,
 }
 
-pub(crate) fn serve(args: ServeArgs) -> Result {
-    backend::prepare(args.device.threads)?;
-    let device = args.device.clone();
-    backend::dispatch(&device, Serving(args))
+pub(crate) fn serve(args: &ServeArgs) -> Result {
+    backend::start(&args.device, args)
 }
 
-struct Serving(ServeArgs);
-
-impl Job for Serving {
+impl Job for &ServeArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        let Self(args) = self;
-        let mut gallery = open::<B>(&args, &place.device)?;
-        let address = SocketAddr::new(args.host, args.port);
+        let mut gallery = open::<B>(self, &place.device)?;
+        let address = SocketAddr::new(self.host, self.port);
         let listener = TcpListener::bind(address)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|error| failed!("cannot listen at {address}: {error}"))?;
         let bound = listener.local_addr().map_err(|error| failed!("no address: {error}"))?;
         let (sender, tasks) = sync_channel(WAITING);
-        let thumbnails =
-            gallery.thumbnails().map(|(number, file)| (number, file.clone())).collect();
-        let app = App::new(sender, gallery.preparation(), args.read_only, thumbnails);
+        let (preparation, thumbnails) = (gallery.preparation(), gallery.thumbnails());
+        let app = App::new(sender, preparation, self.read_only, thumbnails);
         let server = thread::spawn(move || routes::listen(listener, app));
-        print(format_args!("{} at http://{bound}", args.model.display()))?;
+        print(format_args!("{} at http://{bound}", self.model.display()))?;
         answer(&mut gallery, &tasks);
         let ended = server.join().map_err(|_| failed!("the server has panicked"))?;
         ended.map_err(|error| failed!("the server has ended: {error}"))
@@ -138,20 +131,14 @@ fn open<B: AutodiffBackend>(
     Ok(Gallery::new(network, method, file.clone(), !args.no_thumbnails))
 }
 
-/// Something to do with the model.
-type Run = Box<dyn FnOnce(&mut dyn Served) + Send>;
-
-/// Something to do with the model and the embedding of a picture.
-type RunEmbedded = Box<dyn FnOnce(&mut dyn Served, Vec<f32>) + Send>;
-
 /// What a request wants of the model.
 enum Task {
-    /// With a prepared picture.
+    Run(Box<dyn FnOnce(&mut dyn Served) + Send>),
+    /// The same with the embedding of a prepared picture.
     Embed {
         image: Vec<f32>,
-        then: RunEmbedded,
+        then: Box<dyn FnOnce(&mut dyn Served, Vec<f32>) + Send>,
     },
-    Run(Run),
 }
 
 /// Carries tasks out in their order until nobody can send any more; pictures that wait are embedded together.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::sync::mpsc::{SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use fewshot::adapted::{AdaptedModelError, THUMBNAIL_SIDE, Thumbnail};
-use fewshot::data::{Picture, Preparation};
+use fewshot::data::{DataError, Picture, Preparation};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
@@ -37,7 +37,6 @@ const NAME: usize = 100;
 /// What the page may load and from where: nothing from outside.
 const POLICY: &str = "default-src 'self'; img-src 'self' blob:; frame-ancestors 'none'";
 
-/// What all requests share.
 #[derive(Clone)]
 pub(super) struct App {
     tasks: SyncSender<Task>,
@@ -49,7 +48,6 @@ pub(super) struct App {
     thumbnails: Arc<Mutex<HashMap<usize, Thumbnail>>>,
 }
 
-/// A request that is not granted, and why.
 struct Refusal(StatusCode, String);
 
 impl IntoResponse for Refusal {
@@ -78,16 +76,11 @@ type Answer<T> = Result<T, Refusal>;
 
 #[derive(Deserialize)]
 struct PredictQuery {
-    #[serde(default = "one")]
-    top: usize,
+    /// 1, if nothing is said.
+    top: Option<usize>,
     unknown: Option<f64>,
 }
 
-fn one() -> usize {
-    1
-}
-
-/// Answers requests until the listener fails.
 pub(super) fn listen(listener: TcpListener, app: App) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
@@ -120,32 +113,29 @@ fn router(app: App) -> Router {
 
 /// Refuses what other sites' pages send by a browser on this machine, changes where there are to be none, and more
 /// requests than memory is meant for.
-async fn admitted(State(app): State<App>, request: Request, next: Next) -> Response {
+async fn admitted(State(app): State<App>, request: Request, next: Next) -> Answer<Response> {
+    let forbidden = |why: &str| Err(Refusal(StatusCode::FORBIDDEN, why.to_owned()));
     if !of_this_page(request.headers()) {
-        let why = "pages of other sites are not answered".to_owned();
-        return Refusal(StatusCode::FORBIDDEN, why).into_response();
+        return forbidden("pages of other sites are not answered");
     }
     let reads = request.method().is_safe() || request.uri().path() == "/v1/predict";
     if app.read_only && !reads {
-        let why = "this model is served read-only".to_owned();
-        return Refusal(StatusCode::FORBIDDEN, why).into_response();
+        return forbidden("this model is served read-only");
     }
-    let Ok(_permit) = app.requests.try_acquire() else {
-        return busy().into_response();
-    };
+    let _permit = app.requests.try_acquire().map_err(|_| busy())?;
     let response = next.run(request).await;
     let json = HeaderValue::from_static("application/json");
     let status = response.status();
     if !(status.is_client_error() || status.is_server_error())
         || response.headers().get(header::CONTENT_TYPE) == Some(&json)
     {
-        return response;
+        return Ok(response);
     }
     // What does not reach a route is refused in plain text, or none.
     let text = axum::body::to_bytes(response.into_body(), BODY).await.unwrap_or_default();
     let reason = status.canonical_reason().unwrap_or_default();
     let text = if text.is_empty() { reason.into() } else { String::from_utf8_lossy(&text) };
-    Refusal(status, text.into_owned()).into_response()
+    Err(Refusal(status, text.into_owned()))
 }
 
 /// Whether the host is an address or this machine, no name that another site could let point here, and the page is of
@@ -182,10 +172,14 @@ impl App {
         read_only: bool,
         thumbnails: HashMap<usize, Thumbnail>,
     ) -> Self {
-        let (requests, decoding) =
-            (Semaphore::new(REQUESTS).into(), Semaphore::new(DECODED).into());
-        let thumbnails = Arc::new(Mutex::new(thumbnails));
-        Self { tasks, preparation, read_only, requests, decoding, thumbnails }
+        Self {
+            tasks,
+            preparation,
+            read_only,
+            requests: Semaphore::new(REQUESTS).into(),
+            decoding: Semaphore::new(DECODED).into(),
+            thumbnails: Mutex::new(thumbnails).into(),
+        }
     }
 
     async fn decoded(&self, body: Bytes) -> Answer<Decoded> {
@@ -202,12 +196,9 @@ impl App {
             let image = preparation.apply(&picture);
             Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL_SIDE).into() })
         };
-        match tokio::task::spawn_blocking(decode).await {
-            Ok(decoded) => {
-                decoded.map_err(|error: fewshot::data::DataError| no_picture(error.to_string()))
-            }
-            Err(_) => Err(no_picture("the picture cannot be decoded".to_owned())),
-        }
+        let decoded = tokio::task::spawn_blocking(decode).await;
+        let decoded = decoded.map_err(|_| no_picture("the picture cannot be decoded".to_owned()))?;
+        decoded.map_err(|error: DataError| no_picture(error.to_string()))
     }
 
     /// What becomes of a task, when its turn has come.
@@ -247,22 +238,16 @@ impl App {
         Ok(self.outcome(task).await??)
     }
 
-    fn forget(&self, numbers: &[usize]) {
-        let mut thumbnails = self.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
-        thumbnails.retain(|number, _| !numbers.contains(number));
-    }
-
-    async fn described(&self) -> Answer<Json<Value>> {
-        let mut found = self.run(|served| Ok(served.describe())).await?;
-        found["read_only"] = json!(self.read_only);
-        let thumbnails = self.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
-        found["pictures"] = json!(thumbnails.keys().collect::<Vec<_>>());
-        Ok(Json(found))
+    fn thumbnails(&self) -> MutexGuard<'_, HashMap<usize, Thumbnail>> {
+        self.thumbnails.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 async fn describe(State(app): State<App>) -> Answer<Json<Value>> {
-    app.described().await
+    let mut found = app.run(|served| Ok(served.describe())).await?;
+    found["read_only"] = json!(app.read_only);
+    found["pictures"] = json!(app.thumbnails().keys().collect::<Vec<_>>());
+    Ok(Json(found))
 }
 
 async fn predict(
@@ -270,6 +255,7 @@ async fn predict(
     Query(PredictQuery { top, unknown }): Query<PredictQuery>,
     body: Bytes,
 ) -> Answer<Json<Value>> {
+    let top = top.unwrap_or(1);
     if top == 0 || unknown.is_some_and(|least| !(0.0..=1.0).contains(&least)) {
         let why = "top is at least 1, and unknown between 0 and 1";
         return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why.to_owned()));
@@ -293,24 +279,24 @@ async fn add(
     let kept = thumbnail.clone();
     let add = |served: &mut dyn Served, embedding: Vec<f32>| served.add(class, embedding, kept);
     let number = app.embed(image, add).await?;
-    let mut thumbnails = app.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
-    thumbnails.insert(number, thumbnail);
+    app.thumbnails().insert(number, thumbnail);
     Ok((StatusCode::CREATED, Json(json!({ "example": number }))))
 }
 
 async fn remove_class(State(app): State<App>, Path(class): Path<String>) -> Answer<Json<Value>> {
-    app.forget(&app.run(move |served| served.remove_class(&class)).await?);
-    app.described().await
+    let removed = app.run(move |served| served.remove_class(&class)).await?;
+    app.thumbnails().retain(|number, _| !removed.contains(number));
+    describe(State(app)).await
 }
 
 async fn remove_example(State(app): State<App>, Path(number): Path<usize>) -> Answer<Json<Value>> {
     app.run(move |served| served.remove_example(number)).await?;
-    app.forget(&[number]);
-    app.described().await
+    app.thumbnails().remove(&number);
+    describe(State(app)).await
 }
 
 async fn thumbnail(State(app): State<App>, Path(number): Path<usize>) -> Answer<Response> {
-    let thumbnails = app.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
+    let thumbnails = app.thumbnails();
     let Some(bytes) = thumbnails.get(&number) else {
         return Err(Refusal(StatusCode::NOT_FOUND, format!("no picture of example {number}")));
     };
