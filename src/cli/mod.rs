@@ -68,7 +68,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(command: Command) -> Result {
     match command {
-        Command::Train(args) => train::run(*args),
+        Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Runs { command } => runs::run(command),
         Command::Embed(args) => features::embed(&args),

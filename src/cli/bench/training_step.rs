@@ -22,8 +22,9 @@ pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec
     let tiny = ImageShape::new(1, 16, 16);
     let quick = vec![(tiny, Protocol::new(2, 1).with_queries(1), true)];
     let cases = scale.choose(full, quick).into_iter();
-    let case = |(image, protocol, has_reference)| {
-        Case { has_reference, ..case::<B>(image, protocol, device) }
+    let case = |(image, protocol, has_reference)| Case {
+        has_reference,
+        ..case::<B>(image, protocol, device)
     };
     cases.map(case).collect()
 }

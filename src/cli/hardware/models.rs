@@ -1,9 +1,7 @@
 //! What models take: `estimate`, `recommend` and `plan`.
 
 use burn::backend::Autodiff;
-use fewshot::catalog::{
-    self, Backbone, Estimate, Method, Recommendation, Target, recommend,
-};
+use fewshot::catalog::{self, Backbone, Estimate, Method, Recommendation, Target, recommend};
 use fewshot::data::ImageShape;
 use fewshot::episode::Protocol;
 use fewshot::hardware::{

@@ -57,7 +57,10 @@ impl NetworkSpec {
 }
 
 /// The network of `NAME:FILE`, or of `NAME` with the weights in the cache.
-pub(crate) fn backbone<B: Backend>(named: &str, device: &B::Device) -> Result<PretrainedBackbone<B>> {
+pub(crate) fn backbone<B: Backend>(
+    named: &str,
+    device: &B::Device,
+) -> Result<PretrainedBackbone<B>> {
     Ok(match named.split_once(':') {
         Some((name, weights)) => PretrainedBackbone::load(name, weights, device)?,
         None => PretrainedBackbone::cached(named, device)?,

@@ -198,7 +198,9 @@ impl RunSettings {
             return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
         }
         let method = self.method;
-        Err(usage!("the encoder of {method} was trained to adapt: no other method can be put on it"))
+        Err(usage!(
+            "the encoder of {method} was trained to adapt: no other method can be put on it"
+        ))
     }
 
     /// The encoder of a gradient-based learner as its inner loop begins with it. It has no running averages.

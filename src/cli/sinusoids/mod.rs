@@ -58,9 +58,9 @@ pub(crate) fn is_sinusoid_run(checkpoint: &Checkpoint) -> bool {
     checkpoint.settings()["user"]["data"] == SINUSOID
 }
 
-pub(crate) fn train(args: TrainArgs, world: World) -> Result {
+pub(crate) fn train(args: &TrainArgs, world: World) -> Result {
     let method = args.method;
-    refuse_image_options(&args)?;
+    refuse_image_options(args)?;
     let Some(inner) = InnerSettings::new(method, &args.inner, Benchmark::Sinusoids)? else {
         return Err(usage!("{method} classifies; sinusoids are for maml and its relatives"));
     };
@@ -70,7 +70,7 @@ pub(crate) fn train(args: TrainArgs, world: World) -> Result {
         shots: args.shots.unwrap_or(5),
         queries: args.queries.unwrap_or(100),
         inner,
-        outer: OuterStep::new(&args, None, PACE[0])?,
+        outer: OuterStep::new(args, None, PACE[0])?,
         precision: args.scale.precision,
         seed: args.seed,
     };
@@ -83,9 +83,8 @@ pub(crate) fn train(args: TrainArgs, world: World) -> Result {
         test: settings.test()?,
         meta_batch: args.meta_batch.unwrap_or(defaults.meta_batch),
     };
-    let (device, scale) = (args.device.clone(), args.scale.clone());
     let training = Training { args, settings, tasks, world };
-    backend::dispatch_with(&device, &scale.devices, scale.balanced(), training)
+    backend::dispatch_with(&args.device, &args.scale.devices, args.scale.balanced(), training)
 }
 
 pub(crate) fn eval(args: &EvalArgs, path: PathBuf, checkpoint: Checkpoint, world: World) -> Result {
@@ -172,20 +171,21 @@ impl SinusoidSettings {
     }
 }
 
-struct Training {
-    args: TrainArgs,
+struct Training<'a> {
+    args: &'a TrainArgs,
     settings: SinusoidSettings,
     tasks: Tasks<RegressionSampler>,
     world: World,
 }
 
-impl Job for Training {
+impl Job for Training<'_> {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self { args, settings, tasks, world } = self;
         let learner = settings.learner::<B>(&place.device)?;
         let (shots, queries) = (tasks.train.shots(), tasks.train.queries());
         let what = format!("sinusoids ({shots} shots, {queries} queries)");
-        let fitting = Fitting { args: &args, place: &place, world: &world, pace: PACE };
+        let micro_batch = args.scale.micro_batch;
+        let fitting = Fitting { args, place: &place, world: &world, pace: PACE, micro_batch };
         let fitted = match settings.method {
             Method::Reptile => {
                 let outer = (Sgd::new().init(), settings.outer.annealed()?);

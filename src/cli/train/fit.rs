@@ -34,6 +34,7 @@ pub(in crate::cli) struct Fitting<'a, B: Backend> {
     pub(in crate::cli) world: &'a World,
     /// Defaults of the steps, and of the steps between validations and between checkpoints.
     pub(in crate::cli) pace: [u64; 3],
+    pub(in crate::cli) micro_batch: Option<usize>,
 }
 
 pub(in crate::cli) struct Fitted<L> {
@@ -84,8 +85,8 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         print_status(format_args!("training {method} on {what}, {place}; run folder {run}"));
         let interrupt = Interrupt::listen()?;
         let micro_batch = match scale.auto_batch {
-            true => self.micro_batch(&learner, &optimizer, tasks)?,
-            false => scale.micro_batch,
+            true => self.largest_micro_batch(&learner, &optimizer, tasks)?,
+            false => self.micro_batch,
         };
         let [steps, validate_every, checkpoint_every] = self.pace;
         let mut trainer = MetaTrainer::new(learner, optimizer)
@@ -129,7 +130,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
     }
 
     /// The largest micro-batch that fits, in every process; `None` if that is a meta-batch.
-    fn micro_batch<T: TaskSource, L: MetaLearner<B, T::Kind>, O: Optimizer<L, B>>(
+    fn largest_micro_batch<T: TaskSource, L: MetaLearner<B, T::Kind>, O: Optimizer<L, B>>(
         &self,
         learner: &L,
         optimizer: &O,

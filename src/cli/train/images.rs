@@ -15,7 +15,7 @@ use crate::cli::report::{evaluated, test_protocol};
 use crate::cli::settings::{InnerSettings, LearnerJob, OuterStep, RunSettings};
 use crate::cli::world::World;
 
-pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result {
+pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     let of_files = args.image_size.is_some() || args.grey || args.skip_broken;
     data.refuse_other_options(args.split, of_files)?;
     let data = data.absolute();
@@ -42,7 +42,7 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result {
         metric: args.metric.unwrap_or_default(),
         inner,
         classical: None,
-        outer: OuterStep::new(&args, inner.is_none().then_some(2000), PACE[0])?,
+        outer: OuterStep::new(args, inner.is_none().then_some(2000), PACE[0])?,
         precision: args.scale.precision,
         seed: args.seed,
     };
@@ -59,10 +59,10 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result {
     if rotation && image.height != image.width {
         return Err(usage!("--rotation-loss needs square images, not {image}"));
     }
-    let tasks = tasks(&args, &settings, splits)?;
-    let (device, scale) = (args.device.clone(), args.scale.clone());
-    let training = Training { args, settings, tasks, world };
-    backend::dispatch_with(&device, &scale.devices, scale.balanced(), training)
+    let tasks = tasks(args, &settings, splits)?;
+    let micro_batch = args.scale.micro_batch;
+    let training = Training { args, settings, tasks, world, micro_batch };
+    backend::dispatch_with(&args.device, &args.scale.devices, args.scale.balanced(), training)
 }
 
 fn tasks(
@@ -104,14 +104,16 @@ fn tasks(
 /// Defaults of the steps, and of the steps between validations and between checkpoints.
 const PACE: [u64; 3] = [600, 100, 50];
 
-pub(super) struct Training {
-    pub(super) args: TrainArgs,
+pub(super) struct Training<'a> {
+    pub(super) args: &'a TrainArgs,
     pub(super) settings: RunSettings,
     pub(super) tasks: Tasks<EpisodeSampler>,
     pub(super) world: World,
+    /// Tasks at once, where that is known to be fewer than a meta-batch.
+    pub(super) micro_batch: Option<usize>,
 }
 
-impl Job for Training {
+impl Job for Training<'_> {
     fn run<B: AutodiffBackend>(mut self, place: Place<B>) -> Result {
         self.fit_memory(&place)?;
         let checkpointing = self.args.scale.grad_checkpoint;
@@ -123,7 +125,7 @@ impl Job for Training {
     }
 }
 
-impl LearnerJob for Training {
+impl LearnerJob for Training<'_> {
     fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result {
         let rate = self.settings.outer.halved()?;
         self.train(place, learner, Adam::new().init(), rate)
@@ -139,7 +141,7 @@ impl LearnerJob for Training {
     }
 }
 
-impl Training {
+impl Training<'_> {
     fn train<B: AutodiffBackend, L: MetaLearner<B>>(
         self,
         place: Place<B>,
@@ -147,11 +149,11 @@ impl Training {
         optimizer: impl Optimizer<L, B>,
         rate: impl LrScheduler,
     ) -> Result {
-        let Self { args, settings, tasks, world } = self;
+        let Self { args, settings, tasks, world, micro_batch } = self;
         let statistics = settings.statistics(args.batch_norm)?;
         let (train, name) = (tasks.train.protocol(), settings.data.name());
         let what = format!("{} ({train})", settings.data);
-        let fitting = Fitting { args: &args, place: &place, world: &world, pace: PACE };
+        let fitting = Fitting { args, place: &place, world: &world, pace: PACE, micro_batch };
         let outer = (optimizer, rate);
         let fitted = fitting.fit(learner, outer, &tasks, &settings, name, what)?;
         let (learner, device) = (&fitted.learner, &place.device);

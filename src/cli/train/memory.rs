@@ -11,7 +11,7 @@ use crate::cli::args::Method;
 use crate::cli::prelude::*;
 use crate::cli::world::smallest;
 
-impl Training {
+impl Training<'_> {
     /// Cuts a step to as many tasks at once as fit in every process.
     pub(super) fn fit_memory<B: Backend>(&mut self, place: &Place<B>) -> Result {
         let at_once = self.at_once(place.devices.len());
@@ -19,7 +19,7 @@ impl Training {
         let fit = smallest(&self.world, self.tasks_that_fit(place, at_once)?)?;
         if fit < at_once {
             print_status(format_args!("{fit} of {at_once} tasks fit in memory at once"));
-            self.args.scale.micro_batch = Some(fit);
+            self.micro_batch = Some(fit);
         }
         Ok(())
     }
@@ -28,7 +28,7 @@ impl Training {
     /// one may be, by the formulas of the network. On an accelerator that is not told how many to take, these may be fewer
     /// than all; else what does not fit is an error. Where nothing of that is known, all fit.
     fn tasks_that_fit<B: Backend>(&self, place: &Place<B>, at_once: usize) -> Result<usize> {
-        let Self { args, settings, tasks, world } = self;
+        let Self { args, settings, tasks, world, .. } = self;
         let largest_buffer = place.info.capabilities.largest_buffer;
         let budget = args.memory_budget.or(share_of(place.free_of(world.size())));
         if budget.is_none() && largest_buffer.is_none() {
@@ -49,7 +49,7 @@ impl Training {
         if let Some(lanes) = settings.inner.and_then(|inner| inner.lanes) {
             estimate = estimate.with_lanes(lanes);
         }
-        let told = args.scale.auto_batch || args.scale.micro_batch.is_some();
+        let told = args.scale.auto_batch || self.micro_batch.is_some();
         let may_cut = matches!(route, Route::Device(_)) && !told;
         match estimate.check(at_once, budget.unwrap_or(Bytes(u64::MAX))) {
             Ok(()) => Ok(at_once),
@@ -69,7 +69,7 @@ impl Training {
         let meta_batch = usize::try_from(self.tasks.meta_batch).unwrap_or(usize::MAX);
         let accumulate = usize::try_from(scale.accumulate).unwrap_or(usize::MAX);
         let all = meta_batch.saturating_mul(accumulate);
-        match scale.micro_batch {
+        match self.micro_batch {
             _ if scale.auto_batch => 1,
             Some(tasks) => tasks.min(all),
             None => meta_batch.min(all.div_ceil(devices * self.world.size())),

@@ -13,13 +13,13 @@ use super::data_spec::DataSpec;
 use super::prelude::*;
 use super::{sinusoids, world};
 
-pub(crate) fn run(args: TrainArgs) -> Result {
+pub(crate) fn run(args: &TrainArgs) -> Result {
     let world = world::join()?;
     world::run_or_abort(&*world, || {
-        check(&args)?;
+        check(args)?;
         backend::prepare(args.device.threads)?;
-        match args.data.clone() {
-            DataSpec::Images(data) => images::run(args, data, world.clone()),
+        match &args.data {
+            DataSpec::Images(data) => images::run(args, data.clone(), world.clone()),
             DataSpec::Sinusoids => sinusoids::train(args, world.clone()),
         }
     })

@@ -168,7 +168,8 @@ impl<B: Backend> Gallery<B> {
     }
 
     fn example(&self, row: usize) -> (&str, usize) {
-        let mut all = self.classes.iter().flat_map(|(name, of)| of.iter().map(move |of| (name, of)));
+        let mut all =
+            self.classes.iter().flat_map(|(name, of)| of.iter().map(move |of| (name, of)));
         let (name, example) = all.nth(row).expect("a row of the model");
         (name, example.number)
     }

@@ -131,13 +131,19 @@ fn open<B: AutodiffBackend>(
     Ok(Gallery::new(network, method, file.clone(), !args.no_thumbnails))
 }
 
+/// Something to do with the model.
+type Run = Box<dyn FnOnce(&mut dyn Served) + Send>;
+
+/// Something to do with the model and the embedding of a picture.
+type RunEmbedded = Box<dyn FnOnce(&mut dyn Served, Vec<f32>) + Send>;
+
 /// What a request wants of the model.
 enum Task {
-    Run(Box<dyn FnOnce(&mut dyn Served) + Send>),
-    /// The same with the embedding of a prepared picture.
+    Run(Run),
+    /// With a prepared picture.
     Embed {
         image: Vec<f32>,
-        then: Box<dyn FnOnce(&mut dyn Served, Vec<f32>) + Send>,
+        then: RunEmbedded,
     },
 }
 

@@ -197,7 +197,8 @@ impl App {
             Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL_SIDE).into() })
         };
         let decoded = tokio::task::spawn_blocking(decode).await;
-        let decoded = decoded.map_err(|_| no_picture("the picture cannot be decoded".to_owned()))?;
+        let decoded =
+            decoded.map_err(|_| no_picture("the picture cannot be decoded".to_owned()))?;
         decoded.map_err(|error: DataError| no_picture(error.to_string()))
     }
 
