@@ -27,7 +27,6 @@ use super::{PlasticityError, PlasticityRule, RuleState, WeightUpdate};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bcm {
     tau: f64,
-    threshold: f64,
     decay: f64,
     form: BcmForm,
 }
@@ -42,16 +41,7 @@ impl Bcm {
     /// Unless it is a number from one on.
     pub fn new(tau: f64) -> Result<Self, PlasticityError> {
         let tau = at_least("tau", 1.0, "a number from 1 on", tau)?;
-        Ok(Self { tau, threshold: 1.0, decay: 0.0, form: BcmForm::default() })
-    }
-
-    /// With another threshold to begin with.
-    ///
-    /// # Errors
-    /// Unless it is a number from 1e-30 on; smaller ones are zero in 32 bits.
-    pub fn with_threshold(self, threshold: f64) -> Result<Self, PlasticityError> {
-        let threshold = at_least("threshold", 1e-30, "a number from 1e-30 on", threshold)?;
-        Ok(Self { threshold, ..self })
+        Ok(Self { tau, decay: 0.0, form: BcmForm::default() })
     }
 
     /// With a share of the weight forgotten at every batch, at a rate of 1.
@@ -71,11 +61,11 @@ impl Bcm {
 
 impl<B: Backend> PlasticityRule<B> for Bcm {
     fn init(&self, neurons: usize, _: usize, device: &B::Device) -> RuleState<B> {
-        [None, Some(Tensor::full([1, neurons], self.threshold, device))]
+        [None, Some(Tensor::ones([1, neurons], device))]
     }
 
     fn kernel(&self) -> Option<LocalRule> {
-        let Self { tau, decay, form, .. } = *self;
+        let Self { tau, decay, form } = *self;
         Some(LocalRule { kind: RuleKind::Bcm(form), tau, decay })
     }
 

@@ -33,18 +33,6 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
         state: RuleState<B>,
     ) -> (WeightUpdate<B>, RuleState<B>);
 
-    /// The change of `weight` as a tensor.
-    fn delta(
-        &self,
-        weight: Tensor<B, 2>,
-        x: Tensor<B, 2>,
-        y: Tensor<B, 2>,
-        state: RuleState<B>,
-    ) -> (Tensor<B, 2>, RuleState<B>) {
-        let (change, state) = self.change(&weight, x, y, state);
-        (change.delta(weight), state)
-    }
-
     /// Whether a rate beyond [`largest_rate`](super::largest_rate) unsettles it.
     fn settles(&self) -> bool {
         false

@@ -76,12 +76,13 @@ fn one_change_has_the_values_worked_out_by_hand<B: Backend>() {
         &expected,
         1e-6,
     );
-    let bcm = Bcm::new(10.0).unwrap().with_threshold(0.5).unwrap();
-    let (changed, threshold) = step(&bcm, weight(), x(), first(&bcm, &weight::<B>()), 0.1);
+    let bcm = Bcm::new(10.0).unwrap();
+    let half = || [None, Some(tensor::<B, 2>(&[0.5], [1, 1]))];
+    let (changed, threshold) = step(&bcm, weight(), x(), half(), 0.1);
     assert_close("bcm", &read(changed), &[0.5375, -0.23125], 1e-6);
     assert_close("threshold", &threshold_of(threshold), &[0.50625], 1e-6);
     let law = bcm.with_form(BcmForm::Law);
-    let (changed, _) = step(&law, weight(), x(), first(&law, &weight::<B>()), 0.1);
+    let (changed, _) = step(&law, weight(), x(), half(), 0.1);
     assert_close("law", &read(changed), &[0.575, -0.2125], 1e-6);
     let general = Coefficients::new([1.0, 2.0, 3.0, 4.0], &Default::default()).unwrap();
     let changed = after(&|| step(&general, weight(), x(), [None, None], 0.1).0);
@@ -122,7 +123,8 @@ fn a_change_in_place_is_the_weight_and_its_delta<B: Backend>() {
         let inputs = tensor::<B, 2>(&x, [4, 5]);
         let y = inputs.clone().matmul(weight.clone().transpose());
         let state = first(&rule, &weight);
-        let (delta, _) = rule.delta(weight.clone(), inputs.clone(), y, state.clone());
+        let (change, _) = rule.change(&weight, inputs.clone(), y, state.clone());
+        let delta = change.delta(weight.clone());
         let expected = read(weight.clone() + delta.clone() * rate);
         let (changed, _) = step(&rule, weight, inputs, state, rate);
         assert_close(name, &read(changed), &expected, 1e-5);
@@ -148,7 +150,7 @@ fn a_batch_changes_by_the_mean_of_its_examples<B: Backend>() {
         let x = random::<B, 2>(4, [5, 4]);
         let delta = |x: Tensor<B, 2>| {
             let y = x.clone().matmul(weight.clone().transpose());
-            rule.delta(weight.clone(), x, y, first(&rule, &weight)).0
+            rule.change(&weight, x, y, first(&rule, &weight)).0.delta(weight.clone())
         };
         let singles = (0..5).map(|example| delta(x.clone().narrow(0, example, 1)));
         let mean = singles.reduce(|sum, delta| sum + delta).unwrap() / 5.0;
