@@ -23,7 +23,6 @@ mod platform;
 mod platforms;
 mod pool;
 mod preference;
-mod probe;
 mod profile;
 mod provenance;
 mod registry;

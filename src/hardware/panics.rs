@@ -1,17 +1,11 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
 use fewshot_kernels::CountingAllocator;
-
-/// Panics that somebody waits for. Rust has one hook for the whole process: ours goes before the
-/// program's, which hears everything else.
-struct PanicListeners {
-    listeners: Vec<Listener>,
-    next: u64,
-}
 
 /// What threads said when they panicked.
 struct Listener {
@@ -42,15 +36,17 @@ impl Threads {
     }
 }
 
-static WAITING: Mutex<PanicListeners> =
-    Mutex::new(PanicListeners { listeners: Vec::new(), next: 0 });
+/// Who waits for panics. Rust has one hook for the whole process: ours goes before the program's,
+/// which hears everything else.
+static LISTENERS: Mutex<Vec<Listener>> = Mutex::new(Vec::new());
+
+/// The number of the next listener.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// How the calls of `caught` on this thread tell a device's panics from the program's own, the
-    /// outermost first.
-    static OF_DEVICE: RefCell<Vec<OfDevice>> = const { RefCell::new(Vec::new()) };
-    /// The listener of the innermost.
-    static LISTENER: Cell<Option<u64>> = const { Cell::new(None) };
+    /// The calls of `caught` on this thread, the outermost first: how each tells a device's panics from
+    /// the program's own, and the number of its listener.
+    static CALLS: RefCell<Vec<(OfDevice, u64)>> = const { RefCell::new(Vec::new()) };
     /// Bytes that the program had in use when this thread last panicked within such a call.
     static IN_USE: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -113,13 +109,11 @@ pub(crate) fn caught<T>(
     work: impl FnOnce() -> T,
 ) -> Caught<T> {
     let number = start(threads);
-    OF_DEVICE.with_borrow_mut(|all| all.push(of_device));
-    let outer = LISTENER.replace(Some(number));
+    CALLS.with_borrow_mut(|calls| calls.push((of_device, number)));
     IN_USE.set(None);
     // What `work` borrows is not looked at again by us; its owner gets an error, not a value.
     let result = panic::catch_unwind(AssertUnwindSafe(work));
-    OF_DEVICE.with_borrow_mut(Vec::pop);
-    LISTENER.set(outer);
+    CALLS.with_borrow_mut(Vec::pop);
     let elsewhere = stop(number);
     let result = result.map_err(|payload| {
         let text = text(&*payload);
@@ -136,24 +130,23 @@ pub(crate) fn caught<T>(
 /// Whether a thread of a device has panicked since this thread began the work that [`caught`] runs: it
 /// need not be heard of where its results are read.
 pub(crate) fn device_has_failed() -> bool {
-    LISTENER.get().is_some_and(|number| {
-        lock().listeners.iter().any(|own| own.number == number && !own.heard.is_empty())
+    let innermost = CALLS.with_borrow(|calls| calls.last().map(|(_, number)| *number));
+    innermost.is_some_and(|number| {
+        lock().iter().any(|own| own.number == number && !own.heard.is_empty())
     })
 }
 
 fn start(threads: Threads) -> u64 {
     install();
-    let mut waiting = lock();
-    let number = waiting.next;
-    waiting.next += 1;
-    waiting.listeners.push(Listener { number, threads, heard: Vec::new() });
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    lock().push(Listener { number, threads, heard: Vec::new() });
     number
 }
 
 fn stop(number: u64) -> Vec<String> {
-    let mut waiting = lock();
-    let place = waiting.listeners.iter().position(|listener| listener.number == number);
-    place.map(|place| waiting.listeners.swap_remove(place).heard).unwrap_or_default()
+    let mut listeners = lock();
+    let place = listeners.iter().position(|listener| listener.number == number);
+    place.map(|place| listeners.swap_remove(place).heard).unwrap_or_default()
 }
 
 /// Puts our hook before the program's, once and for good: to take it out again, a thread would
@@ -170,18 +163,18 @@ fn install() {
     });
 }
 
-fn lock() -> MutexGuard<'static, PanicListeners> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Vec<Listener>> {
+    LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether somebody waits for this panic.
 fn keeps(info: &PanicHookInfo<'_>) -> bool {
     let words = text(info.payload());
-    let within = OF_DEVICE.with_borrow(|all| {
-        (!all.is_empty()).then(|| all.iter().any(|of_device| of_device(&words)))
+    let within = CALLS.with_borrow(|calls| {
+        (!calls.is_empty()).then(|| calls.iter().any(|(of_device, _)| of_device(&words)))
     });
     if let Some(of_device) = within {
-        let heard = || lock().listeners.iter().any(|listener| !listener.heard.is_empty());
+        let heard = || lock().iter().any(|listener| !listener.heard.is_empty());
         if !of_device && !heard() {
             return false;
         }
@@ -189,10 +182,10 @@ fn keeps(info: &PanicHookInfo<'_>) -> bool {
         return true;
     }
     let thread = thread::current();
-    let mut waiting = lock();
+    let mut listeners = lock();
     let named = |listener: &&mut Listener| listener.threads.include(thread.name());
-    let listeners = waiting.listeners.iter_mut().filter(named);
-    listeners.map(|listener| listener.heard.push(words.clone())).count() > 0
+    let waiting = listeners.iter_mut().filter(named);
+    waiting.map(|listener| listener.heard.push(words.clone())).count() > 0
 }
 
 fn text(payload: &(dyn Any + Send)) -> String {

@@ -4,9 +4,8 @@ use burn::prelude::DeviceOps;
 use burn::tensor::backend::{Backend, DeviceId};
 
 use crate::hardware::{
-    Capabilities, DetectedDevice, Detection, DeviceClass, DeviceKey, DeviceMemory,
-    DevicePreference, HardwareError, Inventory, Platform, ProbeResult, Registry, Tier, platforms,
-    probe,
+    DetectedDevice, Detection, DeviceClass, DeviceKey, DevicePreference, HardwareError, Inventory,
+    Platform, ProbeResult, Registry, Tier, platforms,
 };
 
 /// The platform of a backend that is not one of Burn's.
@@ -16,7 +15,7 @@ const OWN: &str = "own";
 /// what it says itself. Others are looked at where one is asked for, to say why it will not do.
 pub(super) fn inventory<B: Backend>(preference: &DevicePreference) -> Inventory {
     let Some(name) = platforms::name_for::<B::Device>() else {
-        return Registry::empty().with(CustomBackend::<B>::new()).detect(&Detection::default());
+        return Registry::empty().with(CustomBackend::<B>(PhantomData)).detect(&Detection::default());
     };
     let accelerators =
         *preference == DevicePreference::Gpu && platforms::HOST_PLATFORMS.contains(&name);
@@ -45,13 +44,7 @@ fn numbered<B: Backend>(index: usize) -> Result<B::Device, String> {
 }
 
 /// The devices of a backend that is not one of Burn's, as it tells itself.
-pub(super) struct CustomBackend<B>(PhantomData<fn() -> B>);
-
-impl<B: Backend> CustomBackend<B> {
-    pub(super) fn new() -> Self {
-        Self(PhantomData)
-    }
-}
+pub(super) struct CustomBackend<B>(pub(super) PhantomData<fn() -> B>);
 
 impl<B: Backend> Platform for CustomBackend<B> {
     fn name(&self) -> &str {
@@ -72,11 +65,6 @@ impl<B: Backend> Platform for CustomBackend<B> {
     }
 
     fn probe(&self, index: usize) -> Result<ProbeResult, String> {
-        let device = numbered::<B>(index)?;
-        probe::compute::<B>(&device)?;
-        Ok(ProbeResult {
-            capabilities: Capabilities::of::<B>(&device),
-            memory: DeviceMemory::default(),
-        })
+        ProbeResult::of::<B>(&numbered::<B>(index)?)
     }
 }

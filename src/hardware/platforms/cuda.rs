@@ -8,8 +8,7 @@ use cudarc::driver::{CudaContext, DriverError};
 use super::{cube, nvidia};
 use crate::hardware::panics::quietly;
 use crate::hardware::{
-    Bytes, Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier,
-    probe,
+    Bytes, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier,
 };
 
 /// Nvidia's devices, through the driver's library; which of them, `CUDA_VISIBLE_DEVICES` says.
@@ -41,11 +40,8 @@ impl Platform for Cuda {
     }
 
     fn probe(&self, index: usize) -> Result<ProbeResult, String> {
-        let device = device(index);
-        probe::compute::<CudaBackend>(&device)?;
-        let capabilities =
-            cube::describe::<CudaRuntime>(&device, Capabilities::of::<CudaBackend>(&device));
-        Ok(ProbeResult { capabilities, memory: memory(index)? })
+        let tried = cube::probe::<CudaRuntime, CudaBackend>(&device(index))?;
+        Ok(ProbeResult { memory: memory(index)?, ..tried })
     }
 }
 

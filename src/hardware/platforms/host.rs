@@ -6,7 +6,7 @@ use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use crate::hardware::memory::host::machine;
 use crate::hardware::{
-    Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier, probe,
+    Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier,
 };
 
 /// The processor, with one of the backends that compute on it.
@@ -43,12 +43,10 @@ impl<B: Backend> Platform for Host<B> {
     }
 
     fn probe(&self, index: usize) -> Result<ProbeResult, String> {
-        let device = device::<B::Device>(index)?;
-        probe::compute::<B>(&device)?;
         let capabilities = Capabilities {
             cores: thread::available_parallelism().ok().map(usize::from),
             instructions: instructions(),
-            ..Capabilities::of::<B>(&device)
+            ..ProbeResult::of::<B>(&device(index)?)?.capabilities
         };
         Ok(ProbeResult { capabilities, memory: memory() })
     }

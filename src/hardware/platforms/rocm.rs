@@ -7,9 +7,7 @@ use cubecl::hip::HipRuntime;
 
 use super::cube;
 use crate::hardware::panics::quietly;
-use crate::hardware::{
-    Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier, probe,
-};
+use crate::hardware::{DetectedDevice, DeviceClass, Platform, ProbeResult, Tier};
 
 /// AMD's devices. Compiled, never run: no machine of ours has one.
 pub(super) struct Rocm;
@@ -38,12 +36,6 @@ impl Platform for Rocm {
     }
 
     fn probe(&self, index: usize) -> Result<ProbeResult, String> {
-        let device = device(index);
-        probe::compute::<RocmBackend>(&device)?;
-        let capabilities = Capabilities::of::<RocmBackend>(&device);
-        Ok(ProbeResult {
-            capabilities: cube::describe::<HipRuntime>(&device, capabilities),
-            memory: DeviceMemory::default(),
-        })
+        cube::probe::<HipRuntime, RocmBackend>(&device(index))
     }
 }

@@ -7,7 +7,7 @@ use wgpu::{AdapterInfo, Backend, DeviceType, Instance, InstanceDescriptor};
 
 use super::cube;
 use crate::hardware::{
-    Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier, probe,
+    DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier,
 };
 
 /// The interface that Burn's wgpu backend goes through on this system.
@@ -74,17 +74,13 @@ impl Platform for Wgpu {
 
     fn probe(&self, index: usize) -> Result<ProbeResult, String> {
         let device = device(index)?;
-        probe::compute::<WgpuBackend>(&device)?;
-        let capabilities = Capabilities::of::<WgpuBackend>(&device);
+        let tried = cube::probe::<WgpuRuntime, WgpuBackend>(&device)?;
         let unified = match device {
             WgpuDevice::DiscreteGpu(_) => Some(false),
             WgpuDevice::IntegratedGpu(_) | WgpuDevice::Cpu => Some(true),
             _ => None,
         };
-        Ok(ProbeResult {
-            capabilities: cube::describe::<WgpuRuntime>(&device, capabilities),
-            memory: DeviceMemory { unified, ..DeviceMemory::default() },
-        })
+        Ok(ProbeResult { memory: DeviceMemory { unified, ..tried.memory }, ..tried })
     }
 }
 
