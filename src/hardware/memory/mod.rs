@@ -5,7 +5,6 @@ mod meter;
 mod out_of_memory;
 #[cfg(feature = "cube")]
 mod pool;
-mod release;
 #[cfg(any(test, feature = "cube"))]
 mod sampler;
 mod scope;
@@ -13,6 +12,5 @@ mod stats;
 
 pub(crate) use out_of_memory::devices_guarded;
 pub use out_of_memory::guarded;
-pub use release::release;
 pub use scope::{MemoryReport, MemoryScope};
-pub use stats::{MemorySource, MemoryStats, memory_stats};
+pub use stats::{MemorySource, MemoryStats, memory_stats, release};

@@ -1,16 +1,14 @@
 //! What a module takes of memory, counted from the module itself.
 
-mod optimizer_kind;
-mod parameters;
+use std::collections::HashSet;
 
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::backend::Backend;
+use burn::tensor::{BasicOps, Bool, Int, Tensor};
+use fewshot_models::nn::{RUNNING_AVERAGES, draw};
 use serde::{Deserialize, Serialize};
 
-pub use optimizer_kind::OptimizerKind;
-pub use parameters::ParameterProfile;
-
-use super::MemoryFigure;
+use super::{Bytes, MemoryFigure};
 
 /// The parameters of a module, and what training them takes beside activations.
 ///
@@ -40,35 +38,36 @@ impl ModelProfile {
     /// autodiff tells of none; there all float tensors except the running averages of batch-norm
     /// are taken for trainable.
     pub fn of<B: Backend, M: Module<B>>(module: &M) -> Self {
-        Self { parameters: parameters::of::<B, M>(module) }
+        draw::<B, M>(module);
+        let mut counted = Counted::default();
+        module.visit(&mut counted);
+        Self { parameters: counted.parameters }
     }
 
     /// All tensors, running averages included.
     pub fn bytes(&self) -> MemoryFigure {
-        self.sum(|_| true)
+        self.parameters.iter().map(ParameterProfile::figure).sum()
     }
 
     /// The tensors that training moves; their gradients take as much.
     pub fn trainable(&self) -> MemoryFigure {
-        self.sum(|parameter| parameter.trainable)
+        self.moved().map(ParameterProfile::figure).sum()
     }
 
     /// The largest tensor that training moves.
     pub fn largest_trainable(&self) -> MemoryFigure {
-        let trainable = self.parameters.iter().filter(|parameter| parameter.trainable);
-        let largest = trainable.map(|parameter| parameter.bytes.0).max();
-        MemoryFigure::exact(largest.unwrap_or(0))
+        MemoryFigure::exact(self.moved().map(|parameter| parameter.bytes.0).max().unwrap_or(0))
     }
 
     /// Number of values that training moves.
     pub fn trainable_values(&self) -> u64 {
-        let trainable = self.parameters.iter().filter(|parameter| parameter.trainable);
-        trainable.map(|parameter| parameter.values).sum()
+        self.moved().map(|parameter| parameter.values).sum()
     }
 
     /// The trainable tensors in the module of this name, `head` or `encoder.blocks.3`.
     pub fn trainable_in(&self, module: &str) -> MemoryFigure {
-        self.sum(|parameter| parameter.trainable && parameter.is_in(module))
+        let within = self.moved().filter(|parameter| parameter.is_in(module));
+        within.map(ParameterProfile::figure).sum()
     }
 
     /// What an optimizer remembers after its first step.
@@ -76,9 +75,117 @@ impl ModelProfile {
         self.trainable().times(optimizer.copies())
     }
 
-    fn sum(&self, counts: impl Fn(&ParameterProfile) -> bool) -> MemoryFigure {
-        let counted = self.parameters.iter().filter(|parameter| counts(parameter));
-        MemoryFigure::exact(counted.map(|parameter| parameter.bytes.0).sum())
+    fn moved(&self) -> impl Iterator<Item = &ParameterProfile> {
+        self.parameters.iter().filter(|parameter| parameter.trainable)
+    }
+}
+
+/// One tensor of a module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParameterProfile {
+    /// Names of the modules it is in and its own, with dots between.
+    pub path: String,
+    /// Number of elements.
+    pub values: u64,
+    /// What they take.
+    pub bytes: Bytes,
+    /// Whether it gets a gradient.
+    pub trainable: bool,
+}
+
+impl ParameterProfile {
+    fn figure(&self) -> MemoryFigure {
+        MemoryFigure::exact(self.bytes.0)
+    }
+
+    fn is_in(&self, module: &str) -> bool {
+        let rest = self.path.strip_prefix(module);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+}
+
+#[derive(Default)]
+struct Counted {
+    path: Vec<String>,
+    seen: HashSet<ParamId>,
+    parameters: Vec<ParameterProfile>,
+}
+
+impl Counted {
+    fn add<B: Backend, const D: usize, K: BasicOps<B>>(
+        &mut self,
+        id: ParamId,
+        value: &Tensor<B, D, K>,
+        trainable: bool,
+    ) {
+        if !self.seen.insert(id) {
+            return;
+        }
+        let values = value.shape().num_elements();
+        self.parameters.push(ParameterProfile {
+            path: self.path.join("."),
+            values: values as u64,
+            bytes: Bytes((values * value.dtype().size()) as u64),
+            trainable,
+        });
+    }
+}
+
+impl<B: Backend> ModuleVisitor<B> for Counted {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let value = param.val();
+        let trainable = match B::ad_enabled(&value.device()) {
+            true => value.is_require_grad(),
+            false => {
+                let name = self.path.last().map(String::as_str);
+                !name.is_some_and(|name| RUNNING_AVERAGES.contains(&name))
+            }
+        };
+        self.add(param.id, &value, trainable);
+    }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
+        self.add(param.id, &param.val(), false);
+    }
+
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
+        self.add(param.id, &param.val(), false);
+    }
+}
+
+/// An optimizer, as far as its memory goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptimizerKind {
+    /// Gradient descent.
+    Sgd,
+    /// Gradient descent with momentum.
+    Momentum,
+    /// Adam.
+    Adam,
+    /// Adam with decoupled weight decay.
+    AdamW,
+    /// Adam with a rate for each layer.
+    Lamb,
+}
+
+impl OptimizerKind {
+    /// What it remembers of every trainable parameter, in tensors of its size: the velocity, or two
+    /// moments.
+    pub fn copies(self) -> u64 {
+        match self {
+            Self::Sgd => 0,
+            Self::Momentum => 1,
+            Self::Adam | Self::AdamW | Self::Lamb => 2,
+        }
     }
 }
 

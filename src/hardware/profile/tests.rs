@@ -7,7 +7,6 @@ use fewshot_models::nn::{Linear, LinearConfig};
 use fewshot_models::{Classifier, Conv4Config, MlpConfig};
 
 use super::*;
-use crate::hardware::Bytes;
 use crate::optim::{Adam, AdamW, Lamb, Sgd};
 
 type B = Autodiff<Flex>;
