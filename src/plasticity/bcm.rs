@@ -15,24 +15,18 @@ use super::{PlasticityError, PlasticityRule, RuleState, WeightUpdate};
 /// rate.
 ///
 /// # Conventions
-/// `phi = y (y - theta)` as Intrator and Cooper have it, unless [`BcmForm::Law`] is chosen. A batch
-/// changes weights by the threshold before it, then updates the threshold.
+/// `phi = y (y - theta)` as Intrator and Cooper have it. A batch changes weights by the threshold
+/// before it, then updates the threshold.
 ///
 /// # Source
 /// Bienenstock, Cooper and Munro, "Theory for the development of neuron selectivity", Journal of
 /// Neuroscience, 1982; Intrator and Cooper, "Objective function formulation of the BCM theory of
-/// visual cortical plasticity", Neural Networks, 1992; Law and Cooper, "Formation of receptive
-/// fields in realistic visual environments according to the Bienenstock, Cooper, and Munro (BCM)
-/// theory", PNAS, 1994.
+/// visual cortical plasticity", Neural Networks, 1992.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bcm {
     tau: f64,
     decay: f64,
-    form: BcmForm,
 }
-
-/// Least threshold that [`BcmForm::Law`] divides by.
-const LEAST_DIVISOR: f64 = 1e-3;
 
 impl Bcm {
     /// With thresholds that follow within about `tau` batches, from 1 on.
@@ -41,7 +35,7 @@ impl Bcm {
     /// Unless it is a number from one on.
     pub fn new(tau: f64) -> Result<Self, PlasticityError> {
         let tau = at_least("tau", 1.0, "a number from 1 on", tau)?;
-        Ok(Self { tau, decay: 0.0, form: BcmForm::default() })
+        Ok(Self { tau, decay: 0.0 })
     }
 
     /// With a share of the weight forgotten at every batch, at a rate of 1.
@@ -52,11 +46,6 @@ impl Bcm {
         let decay = at_least("decay", 0.0, "a number from 0 on", decay)?;
         Ok(Self { decay, ..self })
     }
-
-    /// With another function of output and threshold.
-    pub fn with_form(self, form: BcmForm) -> Self {
-        Self { form, ..self }
-    }
 }
 
 impl<B: Backend> PlasticityRule<B> for Bcm {
@@ -65,8 +54,8 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
     }
 
     fn kernel(&self) -> Option<LocalRule> {
-        let Self { tau, decay, form } = *self;
-        Some(LocalRule { kind: RuleKind::Bcm(form), tau, decay })
+        let Self { tau, decay } = *self;
+        Some(LocalRule { kind: RuleKind::Bcm(BcmForm::IntratorCooper), tau, decay })
     }
 
     fn change(
@@ -77,11 +66,7 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
         [_, threshold]: RuleState<B>,
     ) -> (WeightUpdate<B>, RuleState<B>) {
         let threshold = threshold.expect("a threshold for each neuron from the start");
-        let above = y.clone() - threshold.clone();
-        let phi = match self.form {
-            BcmForm::IntratorCooper => above * y.clone(),
-            BcmForm::Law => above * y.clone() / threshold.clone().clamp_min(LEAST_DIVISOR),
-        };
+        let phi = (y.clone() - threshold.clone()) * y.clone();
         let decay = fixed_decay(self.decay);
         let change = WeightUpdate { post: share(phi), pre: x, decay };
         let square = mean_column(y.clone() * y).transpose();
