@@ -63,11 +63,8 @@ impl Add for MemoryFigure {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        let less_sure = match self.source.partial_cmp(&other.source) {
-            Some(std::cmp::Ordering::Less) => other.source,
-            _ => self.source,
-        };
-        Self { bytes: Bytes(self.bytes.0.saturating_add(other.bytes.0)), source: less_sure }
+        let source = if self.source < other.source { other.source } else { self.source };
+        Self { bytes: Bytes(self.bytes.0.saturating_add(other.bytes.0)), source }
     }
 }
 

@@ -12,15 +12,6 @@ use super::{Bytes, HardwareError};
 use search::Search;
 
 /// What the sizes of a search have to fit.
-///
-/// # Example
-/// ```
-/// use fewshot::hardware::{Bytes, SearchBudget};
-///
-/// let budget = SearchBudget::from(Bytes(1000));
-/// assert_eq!(budget.usable(), Bytes(950));
-/// assert_eq!(SearchBudget { keep_free: 0.0, ..budget }.usable(), Bytes(1000));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchBudget {
     /// The memory that there is for the work.

@@ -41,28 +41,19 @@ pub(super) enum InnerGraphs {
 
 /// What the method takes besides what is counted.
 pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Lines {
-    let profile = &planner.profile;
-    let mut inner = InnerLoop {
-        steps: 0,
-        live: planner.live(tasks),
-        graphs: InnerGraphs::Every,
-        moved: profile.trainable(),
-        batch: None,
-    };
-    match planner.method {
+    let (steps, graphs, batch) = match planner.method {
         Method::ProtoNet => return prototypical(planner, tasks),
-        Method::Maml { steps } => inner.steps = steps,
-        Method::MamlChain { steps } => (inner.steps, inner.graphs) = (steps, InnerGraphs::One),
-        Method::FirstOrder { steps } => (inner.steps, inner.graphs) = (steps, InnerGraphs::None),
-        Method::Reptile { steps, batch } => {
-            (inner.steps, inner.graphs, inner.batch) = (steps, InnerGraphs::None, Some(batch));
-        }
-        Method::Anil { steps } => {
-            (inner.steps, inner.graphs) = (steps, InnerGraphs::Features);
-            inner.moved = profile.trainable_in("head");
-        }
-    }
-    inner.lines(planner)
+        Method::Maml { steps } => (steps, InnerGraphs::Every, None),
+        Method::MamlChain { steps } => (steps, InnerGraphs::One, None),
+        Method::FirstOrder { steps } => (steps, InnerGraphs::None, None),
+        Method::Reptile { steps, batch } => (steps, InnerGraphs::None, Some(batch)),
+        Method::Anil { steps } => (steps, InnerGraphs::Features, None),
+    };
+    let moved = match graphs {
+        InnerGraphs::Features => planner.profile.trainable_in("head"),
+        _ => planner.profile.trainable(),
+    };
+    InnerLoop { steps, live: planner.live(tasks), graphs, moved, batch }.lines(planner)
 }
 
 fn prototypical(planner: &MemoryPlanner, tasks: usize) -> Lines {

@@ -57,8 +57,11 @@ impl Activations {
         let both = task.support + task.queries;
         let cost = |examples| network.cost(examples, route);
         let stack = |examples| network.stack(examples, route);
-        let precision = network.precision();
-        let stacks = stack(task.support).zip(stack(task.queries)).zip(stack(both));
+        let stacks = || {
+            let [support, queries, joint] = [task.support, task.queries, both].map(stack);
+            let precision = network.precision();
+            Some(Stacks { support: support?, queries: queries?, joint: joint?, precision })
+        };
         let all = Self {
             support: cost(task.support),
             queries: cost(task.queries),
@@ -66,12 +69,7 @@ impl Activations {
             inputs: 0,
             source: Provenance::Modelled,
             checkpointing,
-            stacks: stacks.map(|((support, queries), joint)| Stacks {
-                support,
-                queries,
-                joint,
-                precision,
-            }),
+            stacks: stacks(),
         };
         let known = match checkpointing {
             Checkpointing::Nothing => Some(all),

@@ -81,9 +81,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         self.tick += ticks;
         self.sequences = Some(sequences);
         self.memory = Some(memory);
-        let schedule = &self.hierarchy.schedule;
-        let firing = |(layer, outputs)| Firings { period: schedule.period(layer), outputs };
-        let firings = outputs.into_iter().enumerate().map(firing).collect();
+        let firings = self.hierarchy.firings(outputs.into_iter());
         Ok((self, firings))
     }
 

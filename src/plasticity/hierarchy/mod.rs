@@ -122,12 +122,7 @@ impl<B: Backend> TemporalHierarchy<B> {
             let running = self.start(super::Hebb::new(), Rate::Fixed(0.0));
             return Ok(running.run(xs)?.1);
         }
-        let passed = self
-            .pass(xs)
-            .into_iter()
-            .enumerate()
-            .map(|(layer, (_, outputs))| Firings { period: self.schedule.period(layer), outputs });
-        Ok(passed.collect())
+        Ok(self.firings(self.pass(xs).into_iter().map(|(_, outputs)| outputs)))
     }
 
     /// Each layer's [`explained_variance`] of what it sees over whole sequences from their first
@@ -136,6 +131,12 @@ impl<B: Backend> TemporalHierarchy<B> {
         self.check(&xs)?;
         let passed = self.pass(xs).into_iter().zip(&self.layers);
         Ok(passed.map(|((seen, _), layer)| explained_variance(layer.weight.val(), seen)).collect())
+    }
+
+    /// Of the outputs of the layers from the fastest on.
+    fn firings(&self, outputs: impl Iterator<Item = Tensor<B, 3>>) -> Vec<Firings<B>> {
+        let firings = |(layer, outputs)| Firings { period: self.schedule.period(layer), outputs };
+        outputs.enumerate().map(firings).collect()
     }
 
     /// What each layer sees, `[b * firings, d]`, and gives, `[b, firings, neurons]`.

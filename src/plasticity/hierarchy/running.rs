@@ -121,12 +121,9 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         let running = self.through(xs, &mut |layer, output| {
             fired[layer].push(output.clone().unsqueeze_dim(1));
         })?;
-        let firings = fired.into_iter().enumerate().filter(|(_, outputs)| !outputs.is_empty());
-        let firings = firings.map(|(layer, outputs)| Firings {
-            period: running.hierarchy.schedule().period(layer),
-            outputs: Tensor::cat(outputs, 1),
-        });
-        let firings = firings.collect();
+        // Where a layer did not fire, none above it did.
+        let fired = fired.into_iter().take_while(|outputs| !outputs.is_empty());
+        let firings = running.hierarchy.firings(fired.map(|outputs| Tensor::cat(outputs, 1)));
         Ok((running, firings))
     }
 

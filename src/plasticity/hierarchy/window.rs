@@ -17,18 +17,13 @@ pub(super) fn windows<B: Backend>(
     let firings = outputs.div_ceil(ratio);
     let before = below.clone().narrow(1, 0, 1).expand([batch, ratio - 1, length]);
     let seen = below.narrow(1, 0, (firings - 1) * ratio + 1);
-    let seen = Tensor::cat(vec![before, seen], 1);
-    match aggregate {
-        Aggregate::Concat => seen.reshape([batch, firings, ratio * length]),
-        Aggregate::Mean => seen
-            .reshape([batch, firings, ratio, length])
-            .mean_dim(2)
-            .reshape([batch, firings, length]),
-        Aggregate::Last => seen
-            .reshape([batch, firings, ratio, length])
-            .narrow(2, ratio - 1, 1)
-            .reshape([batch, firings, length]),
-    }
+    let seen = Tensor::cat(vec![before, seen], 1).reshape([batch, firings, ratio, length]);
+    let seen = match aggregate {
+        Aggregate::Concat => seen,
+        Aggregate::Mean => seen.mean_dim(2),
+        Aggregate::Last => seen.narrow(2, ratio - 1, 1),
+    };
+    seen.flatten(2, 3)
 }
 
 /// The outputs below a layer since it fired last.
