@@ -61,12 +61,6 @@ impl Clock {
     }
 }
 
-impl PhaseTimes {
-    pub(super) fn add(&mut self, phase: Phase, time: Duration) {
-        *self.of_mut(phase) += time.as_secs_f64() * 1e3;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,7 +17,6 @@ mod reactive;
 mod rule;
 mod sources;
 mod trace;
-mod weight_update;
 
 pub use bcm::Bcm;
 pub use coefficients::Coefficients;
@@ -30,10 +29,9 @@ pub use measure::{explained_variance, row_norm};
 pub use oja::{Oja, Sanger, Subspace};
 pub use rate::{LearnedRate, Rate, largest_rate};
 pub use reactive::{Expectation, Reaction, Reactive};
-pub use rule::{PlasticityRule, RuleState};
+pub use rule::{Decay, PlasticityRule, RuleState, WeightUpdate};
 pub use sources::{SourceStream, Sources};
 pub use trace::{PlasticConnections, TraceRule};
-pub use weight_update::{Decay, WeightUpdate};
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;

@@ -1,4 +1,4 @@
-//! The devices of one backend type, and work on them.
+//! A device of one backend type, and work on it.
 
 mod discovery;
 #[cfg(all(test, feature = "flex"))]
@@ -17,7 +17,8 @@ use super::{
 
 /// A device of one backend type, chosen and set up as a [`HardwareConfig`] says.
 ///
-/// The choice between backends is [`Inventory::select`] and [`run_on`](super::run_on).
+/// The choice between backends is [`Inventory::select`](super::Inventory::select) and
+/// [`run_on`](super::run_on).
 ///
 /// # Example
 /// ```

@@ -1,6 +1,5 @@
 //! The platforms that Burn has backends for.
 
-mod absent;
 #[cfg(feature = "cube")]
 mod cube;
 #[cfg(feature = "cuda")]
@@ -15,13 +14,12 @@ mod wgpu;
 
 use std::any::{Any, TypeId};
 
-use absent::Absent;
 use burn::tensor::backend::Backend;
 
 #[cfg(feature = "cuda")]
 pub(super) use cuda::memory as cuda_memory;
 
-use super::{DeviceKey, HardwareError, Platform};
+use super::{DetectedDevice, DeviceKey, HardwareError, Platform, ProbeResult, Tier};
 
 /// The platforms that compute on the processor, in the order of `auto`.
 pub(super) const HOST_PLATFORMS: [&str; 3] = ["flex", "candle", "ndarray"];
@@ -125,6 +123,40 @@ fn platform(name: &'static str) -> Box<dyn Platform> {
                 format!("not compiled into this program; build it with --features {feature}");
             Box::new(Absent { name, reason })
         }
+    }
+}
+
+/// A platform that cannot be here.
+struct Absent {
+    name: &'static str,
+    reason: String,
+}
+
+impl Platform for Absent {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn tier(&self) -> Tier {
+        match self.name {
+            "cuda" => Tier::Cuda,
+            "rocm" => Tier::Rocm,
+            "metal" => Tier::Metal,
+            name if HOST_PLATFORMS.contains(&name) => Tier::Cpu,
+            _ => Tier::Gpu,
+        }
+    }
+
+    fn is_built(&self) -> bool {
+        false
+    }
+
+    fn find(&self) -> Result<Vec<DetectedDevice>, String> {
+        Err(self.reason.clone())
+    }
+
+    fn probe(&self, _: usize) -> Result<ProbeResult, String> {
+        Err(self.reason.clone())
     }
 }
 
