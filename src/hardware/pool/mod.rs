@@ -11,13 +11,12 @@ mod lease;
 mod loading;
 mod model_pool;
 mod state;
-mod statistics;
 
 pub use error::PoolError;
 pub use key::ModelKey;
 pub use lease::Lease;
 pub use model_pool::ModelPool;
-pub use statistics::{PoolStatistics, PoolUsage};
+pub use state::{PoolStatistics, PoolUsage};
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;
