@@ -78,8 +78,8 @@ pub(super) fn run(platforms: Vec<Box<dyn Platform>>, detection: &Detection) -> I
     };
     let begun = platforms.into_iter().map(begin).collect::<Vec<_>>();
     let (mut devices, mut rejected) = (Vec::new(), Vec::new());
-    for (mut silent, ending) in begun {
-        let inventory = ending(deadline).unwrap_or_else(|reason| {
+    for (mut silent, wait) in begun {
+        let inventory = wait(deadline).unwrap_or_else(|reason| {
             silent.rejected[0].reason = reason.unwrap_or_else(|| late.clone());
             silent
         });
@@ -91,9 +91,9 @@ pub(super) fn run(platforms: Vec<Box<dyn Platform>>, detection: &Detection) -> I
 
 /// Waits for a platform that is being tried: what it has, why nothing is known of it, or nothing where
 /// it did not answer in time.
-type Ending = Box<dyn FnOnce(Instant) -> Result<Inventory, Option<String>>>;
+type PendingProbe = Box<dyn FnOnce(Instant) -> Result<Inventory, Option<String>>>;
 
-fn start(platform: Box<dyn Platform>, isolation: &Isolation) -> Ending {
+fn start(platform: Box<dyn Platform>, isolation: &Isolation) -> PendingProbe {
     match isolation {
         Isolation::Process { program, arguments }
             if platform.is_built() && !HOST_PLATFORMS.contains(&platform.name()) =>
@@ -106,7 +106,7 @@ fn start(platform: Box<dyn Platform>, isolation: &Isolation) -> Ending {
     }
 }
 
-fn in_thread(platform: Box<dyn Platform>) -> Ending {
+fn in_thread(platform: Box<dyn Platform>) -> PendingProbe {
     let (send, answer) = mpsc::channel();
     let name = format!("probe {}", platform.name());
     let work = move || drop(send.send(Inventory::of(&*platform)));
@@ -120,7 +120,7 @@ fn in_thread(platform: Box<dyn Platform>) -> Ending {
     })
 }
 
-fn in_process(mut command: Command) -> Ending {
+fn in_process(mut command: Command) -> PendingProbe {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = match command.spawn() {
         Ok(child) => child,

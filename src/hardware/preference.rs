@@ -139,7 +139,7 @@ impl Inventory {
                 }
             }
         }
-        Err(self.cannot(wanted))
+        Err(self.unavailable(wanted))
     }
 
     /// What was rejected and, had it worked, would have been taken before `device`.
@@ -152,7 +152,7 @@ impl Inventory {
         missed.filter(before).cloned().collect()
     }
 
-    fn cannot(&self, wanted: &DevicePreference) -> HardwareError {
+    fn unavailable(&self, wanted: &DevicePreference) -> HardwareError {
         let platforms = || {
             let devices = self.devices.iter().map(|device| device.key.platform.as_str());
             devices.chain(self.rejected.iter().map(Rejection::platform))

@@ -138,7 +138,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     fn through(
         mut self,
         xs: Tensor<B, 3>,
-        told: &mut impl FnMut(usize, &Tensor<B, 2>),
+        on_firing: &mut impl FnMut(usize, &Tensor<B, 2>),
     ) -> Result<Self, PlasticityError> {
         finite(xs.clone(), self.tick)?;
         self = self.restored();
@@ -146,13 +146,13 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         self.sequences = Some(batch);
         for tick in 0..ticks {
             let x = xs.clone().narrow(1, tick, 1).reshape([batch, length]);
-            self = self.advance(x, told);
+            self = self.advance(x, on_firing);
         }
         Ok(self)
     }
 
     /// A tick whose input is known to fit.
-    fn advance(mut self, x: Tensor<B, 2>, told: &mut impl FnMut(usize, &Tensor<B, 2>)) -> Self {
+    fn advance(mut self, x: Tensor<B, 2>, on_firing: &mut impl FnMut(usize, &Tensor<B, 2>)) -> Self {
         let layers = std::mem::take(&mut self.hierarchy.layers).into_iter();
         let levels = std::mem::take(&mut self.levels).into_iter();
         let mut below = Some(x);
@@ -164,7 +164,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
                 if self.hierarchy.schedule.fires(index, self.tick) {
                     let output;
                     (level, layer, output) = level.fire(layer, &self.learning);
-                    told(index, &output);
+                    on_firing(index, &output);
                     below = Some(output);
                     fired += 1;
                 }
