@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -22,13 +22,14 @@ pub fn cache_folder() -> Option<PathBuf> {
 /// # Errors
 /// If one of the three fails; what was at `path` is there still.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let partial = beside(path);
-    let written = write_synced(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(name);
+    let written = fs::write(&partial, bytes).and_then(|()| put(&partial, path));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }
-    written?;
-    sync_folder(path)
+    written
 }
 
 /// Puts a file that is whole where it belongs, in the place of what was there: synced, renamed.
@@ -36,7 +37,8 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// If one of the two fails; both files are as they were.
 pub fn put(whole: &Path, path: &Path) -> io::Result<()> {
-    File::open(whole)?.sync_all()?;
+    // Windows syncs only what is open for writing.
+    File::options().write(true).open(whole)?.sync_all()?;
     fs::rename(whole, path)?;
     sync_folder(path)
 }
@@ -49,18 +51,6 @@ pub fn sha256(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(&mut File::open(path)?, &mut hasher)?;
     Ok(format!("{:x}", hasher.finalize()))
-}
-
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    path.with_file_name(name)
-}
-
-fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }
 
 /// Makes the rename itself survive a power cut. Folders cannot be opened on Windows.
