@@ -15,7 +15,9 @@ const OWN: &str = "own";
 /// what it says itself. Others are looked at where one is asked for, to say why it will not do.
 pub(super) fn inventory<B: Backend>(preference: &DevicePreference) -> Inventory {
     let Some(name) = platforms::name_for::<B::Device>() else {
-        return Registry::empty().with(CustomBackend::<B>(PhantomData)).detect(&Detection::default());
+        return Registry::empty()
+            .with(CustomBackend::<B>(PhantomData))
+            .detect(&Detection::default());
     };
     let accelerators =
         *preference == DevicePreference::Gpu && platforms::HOST_PLATFORMS.contains(&name);

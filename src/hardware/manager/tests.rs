@@ -91,7 +91,9 @@ fn a_backend_of_ones_own_is_tried_like_any_other() {
     assert_eq!((device.key.to_string(), device.class), ("own:0".to_owned(), DeviceClass::Other));
     assert!(device.capabilities.dtype("f32").arithmetic && device.memory.total.is_none());
     assert!(discovery::device::<Flex>(&device.key).is_ok());
-    assert!(CustomBackend::<Flex>(PhantomData).probe(1 << 20).unwrap_err().contains("out of range"));
+    assert!(
+        CustomBackend::<Flex>(PhantomData).probe(1 << 20).unwrap_err().contains("out of range")
+    );
 }
 
 #[test]

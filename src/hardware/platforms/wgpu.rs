@@ -6,9 +6,7 @@ use cubecl::wgpu::WgpuRuntime;
 use wgpu::{AdapterInfo, Backend, DeviceType, Instance, InstanceDescriptor};
 
 use super::cube;
-use crate::hardware::{
-    DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier,
-};
+use crate::hardware::{DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier};
 
 /// The interface that Burn's wgpu backend goes through on this system.
 pub(super) const NAME: &str = match API {

@@ -152,7 +152,11 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     }
 
     /// A tick whose input is known to fit.
-    fn advance(mut self, x: Tensor<B, 2>, on_firing: &mut impl FnMut(usize, &Tensor<B, 2>)) -> Self {
+    fn advance(
+        mut self,
+        x: Tensor<B, 2>,
+        on_firing: &mut impl FnMut(usize, &Tensor<B, 2>),
+    ) -> Self {
         let layers = std::mem::take(&mut self.hierarchy.layers).into_iter();
         let levels = std::mem::take(&mut self.levels).into_iter();
         let mut below = Some(x);

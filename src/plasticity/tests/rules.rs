@@ -5,8 +5,7 @@ use super::{
     assert_close, noise, on_accelerators, on_backend, on_every_backend, random, read, tensor,
 };
 use crate::plasticity::{
-    Bcm, Coefficients, Covariance, Hebb, Oja, PlasticityRule, Rate, RuleState, Sanger,
-    Subspace,
+    Bcm, Coefficients, Covariance, Hebb, Oja, PlasticityRule, Rate, RuleState, Sanger, Subspace,
 };
 
 on_every_backend! {
