@@ -6,6 +6,7 @@ mod not_finite;
 mod poison;
 mod reference;
 mod tangent;
+mod threads;
 
 use std::ops::Range;
 
@@ -42,16 +43,6 @@ fn named_parts(shape: &StackShape) -> impl Iterator<Item = (String, Range<usize>
         let part = ["weight", "bias", "gamma", "beta"][index % 4];
         (format!("d{part} of block {}", index / 4), end - length..end)
     })
-}
-
-/// Asserts that the bits of what `run` returns are those of any number of threads.
-fn assert_same_on_all_threads(run: impl Fn() -> Vec<f32> + Sync) {
-    let results = [1, 2, 3].map(|threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let all = pool.expect("threads").install(&run);
-        all.iter().map(|v| v.to_bits()).collect::<Vec<_>>()
-    });
-    assert!(results[0] == results[1] && results[0] == results[2]);
 }
 
 /// The parts of flat parameters.
@@ -123,13 +114,6 @@ impl Case {
     fn in_precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
         self
-    }
-
-    fn does_not_depend_on_threads(&self) {
-        assert_same_on_all_threads(|| {
-            let (out, gradients) = self.run(bodies()[0]);
-            [out.y, out.moments, gradients.dx.unwrap_or_default(), gradients.dparams].concat()
-        });
     }
 
     /// Sets gamma and beta of every block.
@@ -344,14 +328,6 @@ fn constant_channels_stay_finite() {
     let weight = case.shape.geometry()[0].weight();
     case.params[..weight / 2].fill(0.0);
     case.check();
-}
-
-#[test]
-fn threads_do_not_change_a_bit() {
-    let case = Case::new(stack([37, 3, 12, 13], &[33, 16], 1, true));
-    case.does_not_depend_on_threads();
-    let case = Case::new(stack([37, 3, 12, 13], &[32, 64], 1, true));
-    case.in_precision(Precision::MixedBf16).does_not_depend_on_threads();
 }
 
 #[test]
