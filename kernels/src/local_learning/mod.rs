@@ -72,21 +72,21 @@ pub fn local_settings<B: Backend>(
     settings: impl FnOnce() -> Option<LocalLearning>,
 ) -> Option<LocalLearning> {
     let name = "local_learning";
+    let refused = |text: String| {
+        log_once(name, text);
+        None
+    };
     let table = registry::table::<LocalTable<B>>()?;
     let Some(settings) = settings() else {
-        log_once(name, "a rule that is not built in, or a rate that is learned".into());
-        return None;
+        return refused("a rule that is not built in, or a rate that is learned".into());
     };
     let (most, found) = ((table.most_layers)(device), settings.layers.len());
     if found > most {
-        log_once(name, format!("{found} layers, {most} at most"));
-        return None;
+        return refused(format!("{found} layers, {most} at most"));
     }
     let found = settings.work();
     if found > MOST_WORK {
-        let text = format!("{found} weights times sequences a tick, {MOST_WORK} at most");
-        log_once(name, text);
-        return None;
+        return refused(format!("{found} weights times sequences a tick, {MOST_WORK} at most"));
     }
     all_f32(name, types).then_some(settings)
 }

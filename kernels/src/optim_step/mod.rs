@@ -225,13 +225,10 @@ fn passed<B: Backend>(
     of: StepTensors<FloatTensor<B>>,
     rule: &StepRule,
 ) -> StepOutput<FloatTensor<B>> {
-    let StepTensors { parameter, state: StepState { time, tensors }, .. } = of;
+    let StepTensors { parameter, state: StepState { time, mut tensors }, .. } = of;
     let (device, dtype) = (B::float_device(&parameter), reference::working(parameter.dtype()));
-    let mut place = 0..;
-    let tensors = tensors.map(|tensor| {
-        let remembered = place.next().is_some_and(|place| place < rule.remembers());
-        let new = || B::float_empty(parameter.shape(), &device, dtype.into());
-        tensor.or_else(|| remembered.then(new))
-    });
+    for tensor in tensors.iter_mut().take(rule.remembers()) {
+        tensor.get_or_insert_with(|| B::float_empty(parameter.shape(), &device, dtype.into()));
+    }
     StepOutput { parameter, state: StepState { time: time + 1, tensors } }
 }
