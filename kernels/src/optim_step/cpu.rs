@@ -1,9 +1,16 @@
-//! The step over slices of host memory.
+//! The step of every host backend, over slices of memory.
 
+use std::borrow::Cow;
+
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Shape, TensorMetadata};
 use rayon::prelude::*;
 
 use super::factors::Factors;
-use crate::cpu::instruction_set::InstructionSet;
+use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::grad_stats;
+use crate::host::{HostBackend, elements, into_elements, write_shape};
 
 /// Floats of one slice in a chunk: a task of a thread, and a summand of a norm.
 const CHUNK: usize = 1 << 14;
@@ -11,18 +18,87 @@ const CHUNK: usize = 1 << 14;
 /// Floats over all parameters from which it pays to wake another thread.
 const PARALLEL: usize = 1 << 18;
 
+impl<B: HostBackend> FusedSteps for B {
+    fn optim_step(
+        of: Vec<StepTensors<FloatTensor<B>>>,
+        rule: &StepRule,
+        learning_rate: f64,
+    ) -> Vec<StepOutput<FloatTensor<B>>> {
+        let (gradients, mut moving): (Vec<_>, Vec<_>) =
+            of.into_iter().map(|one| Moving::<B>::new(one, rule)).unzip();
+        let gradients: Vec<Cow<'_, [f32]>> = gradients.iter().map(elements::<B>).collect();
+        let parameters = moving.iter_mut().zip(&gradients).map(|(one, gradient)| Elements {
+            factors: rule.factors(one.time, learning_rate),
+            p: &mut one.parameter,
+            g: gradient,
+            state: one.state.each_mut().map(Vec::as_mut_slice),
+        });
+        step(chosen(), parameters.collect());
+        moving.into_iter().map(|one| one.stepped(rule)).collect()
+    }
+
+    fn grad_stats(gradients: Vec<FloatTensor<B>>, factor: f64) -> (Vec<FloatTensor<B>>, f64) {
+        let body = chosen();
+        if factor == 1.0 {
+            let read: Vec<_> = gradients.iter().map(elements::<B>).collect();
+            let squares = grad_stats::cpu::squares(body, &read);
+            drop(read);
+            return (gradients, squares);
+        }
+        let places: Vec<_> =
+            gradients.iter().map(|tensor| (tensor.shape(), B::float_device(tensor))).collect();
+        let mut scaled: Vec<_> = gradients.into_iter().map(into_elements::<B>).collect();
+        let squares = grad_stats::cpu::scale(body, &mut scaled, factor as f32);
+        let tensors = scaled.into_iter().zip(places);
+        let tensor = |(elements, (shape, device))| write_shape::<B>(elements, shape, &device);
+        (tensors.map(tensor).collect(), squares)
+    }
+}
+
+/// A parameter and its state in memory of their own.
+struct Moving<B: HostBackend> {
+    shape: Shape,
+    device: B::Device,
+    time: usize,
+    parameter: Vec<f32>,
+    state: [Vec<f32>; 2],
+}
+
+impl<B: HostBackend> Moving<B> {
+    /// The gradient beside it.
+    fn new(of: StepTensors<FloatTensor<B>>, rule: &StepRule) -> (FloatTensor<B>, Self) {
+        let StepTensors { parameter, gradient, state: StepState { time, tensors } } = of;
+        let (shape, device) = (parameter.shape(), B::float_device(&parameter));
+        let mut tensors = tensors.into_iter();
+        let state = [0, 1].map(|place| match tensors.next().flatten() {
+            Some(tensor) => into_elements::<B>(tensor),
+            None if place < rule.remembers() => vec![0.0; shape.num_elements()],
+            None => Vec::new(),
+        });
+        (gradient, Self { shape, device, time, parameter: into_elements::<B>(parameter), state })
+    }
+
+    fn stepped(self, rule: &StepRule) -> StepOutput<FloatTensor<B>> {
+        let Self { shape, device, time, parameter, state } = self;
+        let tensor = |elements| write_shape::<B>(elements, shape.clone(), &device);
+        let mut remembered = state.into_iter().take(rule.remembers()).map(tensor);
+        let tensors = [remembered.next(), remembered.next()];
+        StepOutput { parameter: tensor(parameter), state: StepState { time: time + 1, tensors } }
+    }
+}
+
 /// A parameter, its gradient, and the tensors that its rule remembers; the others are empty.
-pub struct Elements<'a> {
-    pub factors: Factors,
-    pub p: &'a mut [f32],
-    pub g: &'a [f32],
-    pub state: [&'a mut [f32]; 2],
+struct Elements<'a> {
+    factors: Factors,
+    p: &'a mut [f32],
+    g: &'a [f32],
+    state: [&'a mut [f32]; 2],
 }
 
 /// Moves all parameters in place.
 ///
 /// Chunks do not depend on the number of threads, so neither does the result.
-pub fn step(body: &dyn InstructionSet, of: Vec<Elements<'_>>) {
+fn step(body: &dyn InstructionSet, of: Vec<Elements<'_>>) {
     let mut squares = vec![[0.0; 2]; of.len()];
     let mut chunks = Vec::new();
     for (tensor, Elements { factors, p, g, state }) in of.into_iter().enumerate() {
@@ -92,7 +168,7 @@ impl Chunk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Momentum, StepRule, WeightDecay};
+    use super::super::{Momentum, WeightDecay};
     use super::*;
     use crate::cpu::instruction_set::bodies;
 

@@ -15,7 +15,6 @@ mod cube;
 pub(crate) mod factors;
 #[cfg(feature = "fusion")]
 mod fusion;
-mod host;
 mod reference;
 
 use burn::tensor::backend::Backend;
