@@ -1,4 +1,5 @@
-//! Learners, one paper a file, behind one interface: [`Learner::adapt`], then [`Adapted::predict`].
+//! Learners behind one interface, [`Learner::adapt`], then [`Adapted::predict`]; one paper a file, but for the
+//! relatives of [`Maml`], which are constructors in one.
 //!
 //! A method that works on embeddings is a [head](heads), which [`EmbeddingLearner`] puts on an encoder.
 
