@@ -40,7 +40,13 @@ pub fn put(whole: &Path, path: &Path) -> io::Result<()> {
     // Windows syncs only what is open for writing.
     File::options().write(true).open(whole)?.sync_all()?;
     fs::rename(whole, path)?;
-    sync_folder(path)
+    if cfg!(windows) {
+        // Folders cannot be opened there.
+        return Ok(());
+    }
+    // Makes the rename itself survive a power cut.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// The sha256 of a file, hexadecimal.
@@ -51,15 +57,6 @@ pub fn sha256(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(&mut File::open(path)?, &mut hasher)?;
     Ok(format!("{:x}", hasher.finalize()))
-}
-
-/// Makes the rename itself survive a power cut. Folders cannot be opened on Windows.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    if cfg!(windows) {
-        return Ok(());
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub struct PlasticLinear<B: Backend> {
     /// Weight, `[neurons, inputs]`.
     pub weight: Param<Tensor<B, 2>>,
     #[module(skip)]
-    activation: Activation,
+    pub(super) activation: Activation,
 }
 
 impl PlasticLinearConfig {
@@ -54,10 +54,6 @@ impl<B: Backend> PlasticLinear<B> {
     /// Number of neurons.
     pub fn neurons(&self) -> usize {
         self.weight.dims()[0]
-    }
-
-    pub(super) fn activation(&self) -> Activation {
-        self.activation
     }
 
     /// Length of an input.

@@ -97,7 +97,8 @@ pub fn find_batch_size(
     }
     let budget = budget.into();
     HardwareError::check_share("keep_free", budget.keep_free)?;
-    Search::new(first, last, budget.usable(), trial).run()
+    let (budget, bad) = (budget.usable(), last.saturating_add(1));
+    Search { first, last, budget, trial, trials: Vec::new(), good: 0, bad }.run()
 }
 
 /// Share of the budget that a predicted size aims at: a jump should rather land short.
@@ -120,11 +121,6 @@ struct Search<F> {
 }
 
 impl<F: FnMut(usize) -> Result<Bytes, HardwareError>> Search<F> {
-    fn new(first: usize, last: usize, budget: Bytes, trial: F) -> Self {
-        let bad = last.saturating_add(1);
-        Self { first, last, budget, trial, trials: Vec::new(), good: 0, bad }
-    }
-
     fn run(mut self) -> Result<SearchReport, HardwareError> {
         self.run_one(self.first)?;
         if self.good == 0 {

@@ -54,8 +54,9 @@ impl MemoryScope {
         });
         let after = meter.counted();
         let highest = seen.max(after.in_use).max(before.in_use).filter(|_| seen.is_some());
+        let in_use = before.in_use.zip(after.in_use);
         let report = MemoryReport {
-            left_behind: difference(before.in_use, after.in_use),
+            left_behind: in_use.map(|(before, after)| after.0.wrapping_sub(before.0) as i64),
             peak: highest.zip(before.in_use).map(|(high, start)| Bytes(high.0 - start.0)),
             before: before.within(around),
             after: after.within(meter.surroundings()),
@@ -79,8 +80,4 @@ fn run<T>(meter: &Meter, watch: Option<PeakWatch>, work: impl FnOnce() -> T) -> 
         }
         Meter::Unknown => (work(), None),
     }
-}
-
-fn difference(before: Option<Bytes>, after: Option<Bytes>) -> Option<i64> {
-    before.zip(after).map(|(before, after)| after.0.wrapping_sub(before.0) as i64)
 }

@@ -101,7 +101,14 @@ impl MemoryPlanner {
             Some(fit) => lines.push(("fast weights and activations", self.beside(fit, tasks))),
             None => lines.extend(method::lines(self, tasks)),
         }
-        MemoryPlan::new(tasks, lines, method::largest(self, tasks), self.largest_buffer)
+        lines.retain(|(_, amount)| amount.bytes.0 > 0 || amount.source == Provenance::Unknown);
+        let line = |(name, amount): (&str, _)| PlanLine { name: name.to_owned(), amount };
+        MemoryPlan {
+            tasks,
+            lines: lines.into_iter().map(line).collect(),
+            largest: method::largest(self, tasks),
+            largest_buffer: self.largest_buffer,
+        }
     }
 
     /// How many of so many tasks have their graphs at once.
@@ -153,19 +160,6 @@ type Lines = Vec<(&'static str, MemoryFigure)>;
 const MOST: usize = 1 << 30;
 
 impl MemoryPlan {
-    fn new(
-        tasks: usize,
-        lines: Lines,
-        largest: MemoryFigure,
-        largest_buffer: Option<Bytes>,
-    ) -> Self {
-        let nothing =
-            |amount: MemoryFigure| amount.bytes.0 == 0 && amount.source != Provenance::Unknown;
-        let lines = lines.into_iter().filter(|(_, amount)| !nothing(*amount));
-        let line = |(name, amount): (&str, _)| PlanLine { name: name.to_owned(), amount };
-        Self { tasks, lines: lines.map(line).collect(), largest, largest_buffer }
-    }
-
     /// All lines together.
     pub fn total(&self) -> MemoryFigure {
         self.lines.iter().map(|line| line.amount).sum()

@@ -32,8 +32,8 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
             return None;
         };
         let hierarchy = &self.hierarchy;
-        let activation = hierarchy.layers[0].activation();
-        if hierarchy.layers.iter().any(|layer| layer.activation() != activation) {
+        let activation = hierarchy.layers[0].activation;
+        if hierarchy.layers.iter().any(|layer| layer.activation != activation) {
             return None;
         }
         let layer = |index: usize| LocalLayer {

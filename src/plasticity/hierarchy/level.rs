@@ -63,7 +63,7 @@ impl<B: Backend> Level<B> {
             None => output,
         };
         self.output = Some(output.clone());
-        if learning.rate.is_zero() {
+        if matches!(learning.rate, Rate::Fixed(0.0)) {
             return (self, layer, output);
         }
         let (level, layer) = self.learn(layer, seen, output.clone(), learning);
