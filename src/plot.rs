@@ -34,7 +34,7 @@ pub const COLORS: [RGBColor; 10] = [
     RGBColor(23, 190, 207),
 ];
 
-/// Where an axis from 0 ends that has room for all points of `curves`.
+/// The end of an axis from 0 that has room for all points of `curves`.
 pub fn top(curves: &[NamedCurve]) -> f64 {
     curves.iter().flat_map(|curve| &curve.2).map(|point| point.1).fold(1e-3, f64::max) * 1.05
 }
@@ -76,8 +76,8 @@ pub fn drawn<T>(
     Ok(text)
 }
 
-/// How [`write()`] draws panels of a title and named curves from 0 to an end over the time `x`, which
-/// begins at 0.
+/// What [`write()`] draws a panel with: a title and named curves from 0 to a given end, over a time
+/// from 0 on that is called `x`.
 pub fn over_time(
     x: &str,
 ) -> impl Fn(&Panel, &(&str, f64, Vec<NamedCurve>)) -> Result<(), PlotError> + '_ {

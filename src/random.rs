@@ -23,7 +23,7 @@ pub(crate) enum Purpose {
     QueryCounts = 12,
 }
 
-/// A key of three numbers of the backend, of which each has 24 bits.
+/// A key drawn from the backend's generator: three numbers of 24 bits.
 pub(crate) fn backend_key<B: Backend>(device: &B::Device) -> u64 {
     let uniform = Distribution::Uniform(0.0, 1.0);
     let drawn = Tensor::<B, 1>::random([3], uniform, (device, DType::F32)).into_data();

@@ -1,4 +1,4 @@
-//! Settings as JSON values, and where two of them part.
+//! The difference between settings, as JSON values.
 
 use serde_json::{Map, Value};
 

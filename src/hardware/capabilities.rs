@@ -75,13 +75,9 @@ impl Capabilities {
     /// The data types it computes with, those with units of their own marked by a star.
     pub fn dtype_list(&self) -> String {
         let order = ["f32", "tf32", "f16", "bf16", "f64"];
-        let names = order.into_iter().filter_map(|name| {
-            let support = self.dtypes.get(name)?;
-            support
-                .arithmetic
-                .then(|| format!("{name}{}", if support.accelerated { "*" } else { "" }))
-        });
-        names.collect::<Vec<_>>().join(" ")
+        let able = order.into_iter().filter(|name| self.dtype(name).arithmetic);
+        let star = |name| if self.dtype(name).accelerated { "*" } else { "" };
+        able.map(|name| format!("{name}{}", star(name))).collect::<Vec<_>>().join(" ")
     }
 
     /// What it does with the data type of this name; nothing, for a data type that it was not asked

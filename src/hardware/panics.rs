@@ -51,10 +51,10 @@ thread_local! {
     static IN_USE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Whether a device says this.
+/// Whether the text of a panic is that of a device.
 pub(crate) type OfDevice = fn(&str) -> bool;
 
-/// That everything counts as said by a device.
+/// Takes every panic for a device's.
 pub(super) const ANY: OfDevice = |_| true;
 
 /// How a piece of work ended.

@@ -34,15 +34,22 @@ impl Meter {
     /// What is counted now.
     pub fn counted(&self) -> MemoryStats {
         match self {
-            Self::Host => counted_by_allocator(),
+            Self::Host => match CountingAllocator::in_use() {
+                Some(in_use) => MemoryStats {
+                    in_use: Some(Bytes(in_use)),
+                    source: MemorySource::Allocator,
+                    ..MemoryStats::default()
+                },
+                None => MemoryStats::default(),
+            },
             #[cfg(feature = "cube")]
             Self::Pool(pool) => pool.counted(),
             Self::Unknown => MemoryStats::default(),
         }
     }
 
-    /// What is not counted but asked: memory of the device and the host. Asking takes memory of the host
-    /// for a moment.
+    /// Memory of the device and of the host, as driver and system tell it. Asking takes memory of the
+    /// host for a moment.
     pub fn surroundings(&self) -> MemoryStats {
         let device = match self {
             Self::Host => host::machine(),
@@ -52,15 +59,6 @@ impl Meter {
         };
         let (total, free) = device.unzip();
         MemoryStats { total, free, host: host::resident(), ..MemoryStats::default() }
-    }
-}
-
-fn counted_by_allocator() -> MemoryStats {
-    let Some(in_use) = CountingAllocator::in_use() else { return MemoryStats::default() };
-    MemoryStats {
-        in_use: Some(Bytes(in_use)),
-        source: MemorySource::Allocator,
-        ..MemoryStats::default()
     }
 }
 

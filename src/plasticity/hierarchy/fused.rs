@@ -13,8 +13,8 @@ use super::{Firings, Running};
 use crate::plasticity::{PlasticityError, PlasticityRule, Rate};
 
 impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
-    /// The settings of the kernel for the sequences `xs`, with outputs if `returns_outputs`; `None` where no kernel
-    /// serves this rule, rate, type or size.
+    /// The settings of the kernel for the sequences `xs`, with outputs if `returns_outputs`; `None`
+    /// where no kernel serves this rule, rate, type or size.
     pub(super) fn settings(
         &self,
         xs: &Tensor<B, 3>,
@@ -25,7 +25,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         local_settings::<B>(&xs.device(), types, || self.built_in(xs.dims()[0], returns_outputs))
     }
 
-    /// The settings where all of them are such as kernels have.
+    /// The settings, if kernels have the rule, the rate and the activations.
     fn built_in(&self, sequences: usize, returns_outputs: bool) -> Option<LocalLearning> {
         let rule = self.learning.rule.kernel()?;
         let Rate::Fixed(rate) = self.learning.rate else {
@@ -92,7 +92,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         LocalMemory::of(settings, layers.collect(), device)
     }
 
-    /// With levels that remember again what an accelerator did in their place.
+    /// Moves what the accelerator remembers back into the levels.
     pub(super) fn restored(mut self) -> Self {
         let Some(memory) = self.memory.take() else {
             return self;

@@ -7,7 +7,7 @@ use crate::plasticity::{
     Decay, PlasticLinear, PlasticityRule, Rate, RuleState, TemporalHierarchy, WeightUpdate,
 };
 
-/// By what the layers of a hierarchy learn.
+/// The rule and the rate of a hierarchy's layers.
 #[derive(Clone, Debug)]
 pub(super) struct Learning<B: Backend, R> {
     pub(super) rule: R,

@@ -179,7 +179,7 @@ impl<B: Backend> TemporalHierarchy<B> {
         Ok(passed.map(|((seen, _), layer)| explained_variance(layer.weight.val(), seen)).collect())
     }
 
-    /// Of the outputs of the layers from the fastest on.
+    /// The firings with these outputs of the layers, from the fastest on.
     fn firings(&self, outputs: impl Iterator<Item = Tensor<B, 3>>) -> Vec<Firings<B>> {
         let firings = |(layer, outputs)| Firings { period: self.schedule.period(layer), outputs };
         outputs.enumerate().map(firings).collect()

@@ -126,7 +126,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         Ok((running, firings))
     }
 
-    /// As [`run`](Self::run) for what is learned alone.
+    /// As [`run`](Self::run), without the outputs.
     pub fn learn(self, xs: Tensor<B, 3>) -> Result<Self, PlasticityError> {
         self.hierarchy.check_shape(xs.dims(), self.sequences)?;
         match self.settings(&xs, false) {
