@@ -150,8 +150,8 @@ pub fn phase<T>(phase: Phase, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// As [`phase`]. Where this thread [waits](wait_for_devices) for devices, it waits for `device` before
-/// and after `work`, so that the time is that of the device.
+/// As [`phase`], and while this thread [waits](wait_for_devices) for devices, from when `device` has
+/// done all before to when it has done its part.
 pub fn phase_on<B: Backend, T>(phase: Phase, device: &B::Device, work: impl FnOnce() -> T) -> T {
     let settle = || {
         if CLOCK.with_borrow(|clock| clock.waits) {
@@ -188,8 +188,8 @@ pub(crate) fn resume_like(times: PhaseTimes) {
     CLOCK.with_borrow_mut(|clock| clock.resume_like(times, Instant::now()));
 }
 
-/// Whether [`phase_on`] waits for its device from now on. Training is then slower where host and device
-/// would overlap.
+/// Whether [`phase_on`] waits for its device from now on, which makes times those of the device, and
+/// training slower where host and device would overlap.
 pub fn wait_for_devices(waits: bool) {
     CLOCK.with_borrow_mut(|clock| clock.waits = waits);
 }

@@ -103,7 +103,7 @@ impl<B: Backend> PlasticLinear<B> {
         (layer(make(change, weight)), state)
     }
 
-    /// Its weight, and a function that makes a layer with another one in its place.
+    /// Its weight, and what makes a layer of another one.
     pub(super) fn taken(self) -> (Tensor<B, 2>, impl FnOnce(Tensor<B, 2>) -> Self) {
         let (id, weight, mapper) = self.weight.consume();
         let activation = self.activation;

@@ -53,6 +53,10 @@ impl<B: Backend> PlasticityRule<B> for Oja {
         let power = mean_column(y.clone() * y.clone());
         (WeightUpdate { post: share(y), pre: x, decay: Decay::Each(power) }, state)
     }
+
+    fn settles(&self) -> bool {
+        true
+    }
 }
 
 impl<B: Backend> PlasticityRule<B> for Subspace {
@@ -71,6 +75,10 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
         let pre = x - product(y.clone(), weight.clone());
         (WeightUpdate { post: share(y), pre, decay: Decay::None }, state)
     }
+
+    fn settles(&self) -> bool {
+        true
+    }
 }
 
 impl<B: Backend> PlasticityRule<B> for Sanger {
@@ -88,5 +96,9 @@ impl<B: Backend> PlasticityRule<B> for Sanger {
         let post = share(y.clone());
         let lower = product(post.clone().transpose(), y).tril(0);
         (WeightUpdate { post, pre: x, decay: Decay::Between(lower) }, state)
+    }
+
+    fn settles(&self) -> bool {
+        true
     }
 }

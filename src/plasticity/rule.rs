@@ -34,6 +34,11 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
         state: RuleState<B>,
     ) -> (WeightUpdate<B>, RuleState<B>);
 
+    /// Whether a rate beyond [`largest_rate`](super::largest_rate) unsettles it.
+    fn settles(&self) -> bool {
+        false
+    }
+
     /// The rule as kernels of an accelerator have it, which go through many ticks in one launch; none
     /// of a rule that they do not have, which goes tick after tick everywhere.
     fn kernel(&self) -> Option<LocalRule> {

@@ -1,12 +1,25 @@
 //! Compiled kernels, kept from one run of a program to the next.
 
 #[cfg(feature = "cube")]
-mod cube;
+mod folder;
 
+#[cfg(feature = "cube")]
+use std::env;
 use std::path::PathBuf;
 
 #[cfg(feature = "cube")]
-use cube::configure;
+use cubecl::config::{
+    CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig, profiling::ProfilingLogLevel,
+};
+
+#[cfg(feature = "cube")]
+use crate::files::cache_folder;
+#[cfg(feature = "cube")]
+use crate::hardware::panics::quietly;
+
+/// Says where kernels go, or `off`.
+#[cfg(feature = "cube")]
+const VARIABLE: &str = "FEWSHOT_KERNEL_CACHE";
 
 /// Has CubeCL keep compiled kernels on disk, and the results of its tuning where that is built in, so
 /// that the next run of this program begins without compiling. Call it once at the start of a program,
@@ -47,4 +60,38 @@ fn configured(launches: Launches) -> Option<PathBuf> {
 #[cfg(not(feature = "cube"))]
 fn configure(_launches: Launches) -> Result<PathBuf, String> {
     Err("no accelerator is compiled into this program".to_owned())
+}
+
+#[cfg(feature = "cube")]
+fn configure(launches: Launches) -> Result<PathBuf, String> {
+    if CubeClRuntimeConfig::storage().lock().is_some() {
+        return Err("a device was touched before".to_owned());
+    }
+    // A file of settings that makes no sense is a panic.
+    let mut config = quietly(|| CubeClRuntimeConfig::from_current_dir().override_from_env())?;
+    let kept = keep(&mut config);
+    if launches == Launches::Logged {
+        config.profiling.logger.level = ProfilingLogLevel::Minimal;
+        config.profiling.logger.log = Some(Default::default());
+    }
+    CubeClRuntimeConfig::set(config);
+    kept
+}
+
+#[cfg(feature = "cube")]
+fn keep(config: &mut CubeClRuntimeConfig) -> Result<PathBuf, String> {
+    if config.compilation.cache.is_some() {
+        return Err("the user's settings of CubeCL say where they go".to_owned());
+    }
+    let root = match env::var_os(VARIABLE).filter(|told| !told.is_empty()) {
+        Some(told) if told == "off" => return Err(format!("{VARIABLE} is off")),
+        Some(told) => PathBuf::from(told),
+        None => cache_folder().ok_or("there is no folder for the user's caches")?.join("kernels"),
+    };
+    let folder = folder::of_program(&root)?;
+    config.compilation.cache = Some(CacheConfig::File(folder.clone()));
+    if !folder::has_settings() {
+        config.autotune.cache = CacheConfig::File(folder.clone());
+    }
+    Ok(folder)
 }

@@ -32,21 +32,20 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         Self { hierarchy, levels, learning, tick: 0, sequences: None, memory: None }
     }
 
-    /// With the rate of each layer as a share of [`largest_rate`](crate::plasticity::largest_rate) for
-    /// what the layer sees: of the squared length at hand or its running mean over `tau` firings,
-    /// whichever is larger.
+    /// With the rate of each layer as a share of [`largest_rate`](crate::plasticity::largest_rate) for what the layer sees: of the
+    /// squared length at hand or its running mean over `tau` firings, whichever is larger.
     ///
     /// Higher layers see the sum of many neurons, so that one rate for all can suit only one. A
     /// steady decay, as of [`Hebb::with_decay`](crate::plasticity::Hebb::with_decay), does not go
-    /// with the inputs and happens at the rate itself. Inputs of zeros teach nothing. At a rate
-    /// beyond 1 weights may not settle: a warning is logged.
+    /// with the inputs and happens at the rate itself. Inputs of zeros teach nothing. Of a rate beyond
+    /// 1, at which a rule may not [settle](PlasticityRule::settles), a warning is logged.
     ///
     /// # Errors
     /// Unless `tau` is a number from one on.
     pub fn with_relative_rates(self, tau: f64) -> Result<Self, PlasticityError> {
         let tau = at_least("tau", 1.0, "a number from 1 on", tau)?;
-        let rate = self.learning.rate.value();
-        if rate > 1.0 {
+        if self.learning.rule.settles() && self.learning.rate.value() > 1.0 {
+            let rate = self.learning.rate.value();
             log::warn!(
                 "a rate of {rate} is beyond 1, the bound that the power of the inputs sets; weights \
                  may not settle"
@@ -100,7 +99,9 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// When the input has another length, is not finite, or is of no sequence or of another number
     /// of them than before.
     pub fn step(self, x: Tensor<B, 2>) -> Result<Self, PlasticityError> {
-        self.learn(x.unsqueeze_dim(1))
+        let [batch, length] = x.dims();
+        self.hierarchy.check_shape([batch, 1, length], self.sequences)?;
+        self.learn(x.reshape([batch, 1, length]))
     }
 
     /// All ticks of `xs`, `[b, T, inputs]`, with what the layers gave when they fired; a layer that

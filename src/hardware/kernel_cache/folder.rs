@@ -1,61 +1,20 @@
-//! The settings of CubeCL, and where the kernels of one program on one machine are kept.
+//! Where the kernels of one program on one machine are kept.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs, io};
 
-use cubecl::config::cache::CacheConfig;
-use cubecl::config::profiling::ProfilingLogLevel;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use sha2::{Digest, Sha256};
 use sysinfo::System;
 
-use super::Launches;
-use crate::files::cache_folder;
-use crate::hardware::panics::quietly;
-
-/// Says where kernels go, or `off`.
-const VARIABLE: &str = "FEWSHOT_KERNEL_CACHE";
-
 /// Folders of programs that are kept.
 const KEPT: usize = 4;
 
-pub(super) fn configure(launches: Launches) -> Result<PathBuf, String> {
-    if CubeClRuntimeConfig::storage().lock().is_some() {
-        return Err("a device was touched before".to_owned());
-    }
-    // A file of settings that makes no sense is a panic.
-    let mut config = quietly(|| CubeClRuntimeConfig::from_current_dir().override_from_env())?;
-    let kept = keep(&mut config);
-    if launches == Launches::Logged {
-        config.profiling.logger.level = ProfilingLogLevel::Minimal;
-        config.profiling.logger.log = Some(Default::default());
-    }
-    CubeClRuntimeConfig::set(config);
-    kept
-}
-
-fn keep(config: &mut CubeClRuntimeConfig) -> Result<PathBuf, String> {
-    if config.compilation.cache.is_some() {
-        return Err("the user's settings of CubeCL say where they go".to_owned());
-    }
-    let root = match env::var_os(VARIABLE).filter(|told| !told.is_empty()) {
-        Some(told) if told == "off" => return Err(format!("{VARIABLE} is off")),
-        Some(told) => PathBuf::from(told),
-        None => cache_folder().ok_or("there is no folder for the user's caches")?.join("kernels"),
-    };
-    let folder = of_program(&root)?;
-    config.compilation.cache = Some(CacheConfig::File(folder.clone()));
-    if !has_settings() {
-        config.autotune.cache = CacheConfig::File(folder.clone());
-    }
-    Ok(folder)
-}
-
 /// The folder of this program below `root`, which is made, and marked as used last; folders of others
 /// that were not used for longest are removed.
-fn of_program(root: &Path) -> Result<PathBuf, String> {
+pub(super) fn of_program(root: &Path) -> Result<PathBuf, String> {
     if nvidia_models("/proc/driver/nvidia/gpus".as_ref()).len() > 1 {
         // CubeCL does not tell the kernels of one architecture from those of another one.
         return Err("there are NVIDIA devices of different models".to_owned());
@@ -106,7 +65,7 @@ fn nvidia_models(folder: &Path) -> BTreeSet<String> {
 }
 
 /// Whether CubeCL finds a file of settings, in this folder or above.
-fn has_settings() -> bool {
+pub(super) fn has_settings() -> bool {
     let Ok(here) = env::current_dir() else { return false };
     let sections = CubeClRuntimeConfig::section_file_names().iter().map(|(file, _)| file);
     let names = || CubeClRuntimeConfig::file_names().iter().chain(sections.clone());
