@@ -1,10 +1,11 @@
 use burn::config::Config;
+use fewshot_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::{Bytes, DevicePreference};
 
-/// What a program wants of the hardware. The defaults are Burn's own: the best device, all cores,
-/// nothing recomputed.
+/// What a program wants of the hardware. The defaults are Burn's own: the best device, `f32`, all
+/// cores, nothing recomputed.
 ///
 /// What Burn decides when it is built (fusion, autotune) or within kernels (memory layout) cannot be
 /// set here.
@@ -14,6 +15,9 @@ pub struct HardwareConfig {
     /// device or an error.
     #[config(default = "DevicePreference::Auto")]
     pub device: DevicePreference,
+    /// What the heavy products are to compute in; a device that cannot is not usable.
+    #[config(default = "Precision::F32")]
+    pub precision: Precision,
     /// Threads of the CPU backends within [`HardwareManager::scope`](super::HardwareManager::scope);
     /// all cores if `None`.
     pub threads: Option<usize>,

@@ -30,6 +30,9 @@ pub enum HardwareError {
     /// `usable` is empty where nothing is, or nothing was looked for.
     #[error("{device} cannot be used: {reason}{}", list(.usable))]
     Unavailable { device: String, reason: String, usable: Vec<DeviceKey> },
+    /// A device does not compute in a data type.
+    #[error("{device} does not compute in {dtype}")]
+    UnsupportedDType { device: String, dtype: &'static str },
     /// A setting without meaning, or without meaning here: an argument, or a field of
     /// [`HardwareConfig`](super::HardwareConfig).
     #[error("{field}: {reason}")]

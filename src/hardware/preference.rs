@@ -51,13 +51,19 @@ impl FromStr for DevicePreference {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(match text {
-            "auto" => Self::Auto,
-            "gpu" => Self::Gpu,
-            "cpu" => Self::Cpu,
-            _ if text.contains(':') => Self::Device(text.parse()?),
-            _ => Self::Platform(text.parse::<DeviceKey>()?.platform),
-        })
+        match text {
+            "auto" => Ok(Self::Auto),
+            "gpu" => Ok(Self::Gpu),
+            "cpu" => Ok(Self::Cpu),
+            _ => {
+                let key = text.parse::<DeviceKey>()?;
+                Ok(if text.contains(':') {
+                    Self::Device(key)
+                } else {
+                    Self::Platform(key.platform)
+                })
+            }
+        }
     }
 }
 
@@ -74,7 +80,7 @@ impl<'de> Deserialize<'de> for DevicePreference {
 }
 
 impl DevicePreference {
-    fn matches(&self, device: &DeviceInfo) -> bool {
+    pub(super) fn matches(&self, device: &DeviceInfo) -> bool {
         self.wants(&device.key.platform, device.tier, Some(device.key.index))
     }
 

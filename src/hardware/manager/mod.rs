@@ -12,7 +12,8 @@ use rayon::ThreadPool;
 
 use super::config::{Checkpointing, HardwareConfig, MemoryBudget};
 use super::{
-    Bytes, DeviceInfo, HardwareError, MemoryReport, MemoryScope, Rejection, Selection, to_device,
+    Bytes, DeviceInfo, HardwareError, Inventory, MemoryReport, MemoryScope, Precision, Rejection,
+    Selection, to_device,
 };
 
 /// A device of one backend type, chosen and set up as a [`HardwareConfig`] says.
@@ -58,11 +59,12 @@ impl<B: Backend> HardwareManager<B> {
     /// Finds and tries the devices of `B`, and takes the one that `config` asks for.
     ///
     /// # Errors
-    /// [`HardwareError::Unavailable`] if what is asked for is not there or does not work, and
+    /// [`HardwareError::Unavailable`] if what is asked for is not there or does not work;
+    /// [`HardwareError::UnsupportedDType`] for a precision that the device asked for lacks;
     /// [`HardwareError::Config`] for a field without meaning.
     pub fn detect(config: HardwareConfig) -> Result<Self, HardwareError> {
         check(&config)?;
-        let selection = discovery::inventory::<B>(&config.device).select(&config.device)?;
+        let selection = selected(discovery::inventory::<B>(&config.device), &config)?;
         let device = discovery::device::<B>(&selection.device.key)?;
         if let Some(seed) = config.seed {
             B::seed(&device, seed);
@@ -130,6 +132,29 @@ impl<B: Backend> HardwareManager<B> {
             }
         }
     }
+}
+
+/// The device that `config` asks for, among those that compute in its precision.
+fn selected(
+    mut inventory: Inventory,
+    config: &HardwareConfig,
+) -> Result<Selection, HardwareError> {
+    let dtype = config.precision.dtype();
+    let unsupported =
+        |info: &DeviceInfo| HardwareError::UnsupportedDType { device: info.key.to_string(), dtype };
+    let lacks = |info: &mut DeviceInfo| !info.capabilities.dtype(dtype).arithmetic;
+    let lacking: Vec<_> = inventory.devices.extract_if(.., lacks).collect();
+    let rejections = lacking.iter().map(|info| info.rejected(unsupported(info).to_string()));
+    inventory.rejected.extend(rejections);
+    let selection = inventory.select(&config.device).map_err(|error| {
+        let asked = lacking.iter().find(|info| config.device.matches(info));
+        asked.map_or(error, unsupported)
+    })?;
+    let DeviceInfo { key, capabilities, .. } = &selection.device;
+    if config.precision != Precision::F32 && !capabilities.dtype(dtype).accelerated {
+        log::warn!("{key} computes in {dtype} without units for it: expect no speed");
+    }
+    Ok(selection)
 }
 
 fn check(config: &HardwareConfig) -> Result<(), HardwareError> {

@@ -6,7 +6,7 @@ use fewshot_models::MlpConfig;
 
 use super::discovery::CustomBackend;
 use super::*;
-use crate::hardware::{Detection, DeviceClass, Platform, Registry};
+use crate::hardware::{Detection, DeviceClass, Platform, Registry, fixtures};
 
 fn detect(config: HardwareConfig) -> Result<HardwareManager<Flex>, HardwareError> {
     HardwareManager::detect(config)
@@ -14,6 +14,12 @@ fn detect(config: HardwareConfig) -> Result<HardwareManager<Flex>, HardwareError
 
 fn refused(config: HardwareConfig) -> String {
     detect(config).unwrap_err().to_string()
+}
+
+/// What a manager of `Flex` would choose on another machine.
+fn chosen(machine: &str, config: HardwareConfig) -> Result<String, HardwareError> {
+    check(&config)?;
+    Ok(selected(fixtures::inventory(machine), &config)?.device.key.to_string())
 }
 
 #[test]
@@ -43,6 +49,18 @@ fn a_backend_takes_devices_of_its_own_platform_alone() {
     let error = HardwareManager::<NdArray>::detect(wanted("flex")).unwrap_err().to_string();
     let reason = "flex:0: it is of another backend than this program's";
     assert_eq!(error, format!("flex cannot be used: {reason}. Usable: ndarray:0"));
+}
+
+#[test]
+fn a_precision_decides_which_devices_will_do() {
+    let on = |device: &str, precision| {
+        let config = HardwareConfig::new().with_device(device.parse().unwrap());
+        chosen("amd_laptop", config.with_precision(precision))
+    };
+    assert_eq!(on("auto", Precision::F32), Ok("vulkan:0".to_owned()));
+    assert_eq!(on("auto", Precision::MixedF16), Ok("vulkan:0".to_owned()));
+    assert_eq!(on("auto", Precision::MixedBf16), Ok("flex:0".to_owned()));
+    assert!(on("ndarray", Precision::MixedBf16).is_err());
 }
 
 #[test]
