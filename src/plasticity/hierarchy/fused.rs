@@ -78,11 +78,36 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
             local_learning(settings, self.tick, xs, weights, memory);
         let layers = layers.into_iter().zip(weights).map(|(layer, weight)| layer(weight));
         self.hierarchy.layers = layers.collect();
+        self.look_at_bounds(&memory, settings, ticks);
         self.tick += ticks;
         self.sequences = Some(sequences);
         self.memory = Some(memory);
         let firings = self.hierarchy.firings(outputs.into_iter());
         Ok((self, firings))
+    }
+
+    /// Reads the power of what layers saw first, until all have a bound.
+    fn look_at_bounds(&mut self, memory: &LocalMemory<B>, settings: &LocalLearning, ticks: usize) {
+        let learning = &self.learning;
+        let known = self.levels.iter().all(|level| level.bound.is_some());
+        if known || learning.rate.is_zero() || !learning.rule.settles() {
+            return;
+        }
+        let bounds: Vec<f64> = match learning.relative {
+            Some(_) => {
+                let fires = |layer| settings.firings(layer, self.tick, ticks) > 0;
+                let bound = |layer| if fires(layer) { 1.0 } else { f64::INFINITY };
+                (0..self.levels.len()).map(bound).collect()
+            }
+            None => {
+                memory.first_powers().into_iter().map(|power| f64::from(power).recip()).collect()
+            }
+        };
+        for (level, bound) in self.levels.iter_mut().zip(bounds) {
+            if level.bound.is_none() {
+                level.bounded_by(bound, &learning.rate);
+            }
+        }
     }
 
     /// What the levels remember, in one tensor.

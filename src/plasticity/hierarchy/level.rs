@@ -5,6 +5,7 @@ use fewshot_kernels::inverse_power;
 use super::window::Window;
 use crate::plasticity::{
     Decay, PlasticLinear, PlasticityRule, Rate, RuleState, TemporalHierarchy, WeightUpdate,
+    largest_rate,
 };
 
 /// The rule and the rate of a hierarchy's layers.
@@ -19,6 +20,8 @@ pub(super) struct Learning<B: Backend, R> {
 /// What one layer remembers.
 #[derive(Clone, Debug)]
 pub(super) struct Level<B: Backend> {
+    /// The layer's, from 0.
+    pub(super) index: usize,
     /// Firings below to one of its own.
     pub(super) ratio: usize,
     /// Of the rule.
@@ -30,6 +33,8 @@ pub(super) struct Level<B: Backend> {
     pub(super) gain: Option<Tensor<B, 2>>,
     /// Running mean of the squared length of what it sees, `[1]`.
     pub(super) power: Option<Tensor<B, 1>>,
+    /// The rate beyond which it may not settle, once it saw something.
+    pub(super) bound: Option<f64>,
 }
 
 impl<B: Backend> Level<B> {
@@ -40,12 +45,14 @@ impl<B: Backend> Level<B> {
     ) -> Self {
         let layer = &hierarchy.layers()[index];
         Self {
+            index,
             ratio: hierarchy.schedule().ratio(index),
             state: rule.init(layer.neurons(), layer.inputs(), &layer.weight.val().device()),
             window: Window { aggregate: hierarchy.aggregate, outputs: Vec::new(), came: 0 },
             output: None,
             gain: None,
             power: None,
+            bound: None,
         }
     }
 
@@ -65,6 +72,9 @@ impl<B: Backend> Level<B> {
         self.output = Some(output.clone());
         if matches!(learning.rate, Rate::Fixed(0.0)) {
             return (self, layer, output);
+        }
+        if learning.rule.settles() && self.bound.is_none() {
+            self.warn(&seen, learning);
         }
         let (level, layer) = self.learn(layer, seen, output.clone(), learning);
         (level, layer, output)
@@ -97,6 +107,31 @@ impl<B: Backend> Level<B> {
         let (inverse, mean) = inverse_power(seen.clone(), self.power.take(), tau);
         self.power = Some(mean);
         inverse
+    }
+
+    /// Once, at the first firing that sees anything but zeros: it reads from the device.
+    fn warn(&mut self, seen: &Tensor<B, 2>, learning: &Learning<B, impl PlasticityRule<B>>) {
+        let bound = match learning.relative {
+            Some(_) => 1.0,
+            None => largest_rate(seen.clone()),
+        };
+        self.bounded_by(bound, &learning.rate);
+    }
+
+    /// Keeps this bound, if it is one, and warns of a rate beyond it.
+    pub(super) fn bounded_by(&mut self, bound: f64, rate: &Rate<B>) {
+        if !bound.is_finite() {
+            return;
+        }
+        self.bound = Some(bound);
+        let rate = rate.value();
+        if rate > bound {
+            log::warn!(
+                "a rate of {rate} is beyond {bound:.3e}, the bound that the power of the inputs of \
+                 layer {} sets; its weights may not settle",
+                self.index + 1
+            );
+        }
     }
 
     /// Without the graph of what was learned so far.

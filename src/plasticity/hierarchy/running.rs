@@ -37,20 +37,12 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     ///
     /// Higher layers see the sum of many neurons, so that one rate for all can suit only one. A
     /// steady decay, as of [`Hebb::with_decay`](crate::plasticity::Hebb::with_decay), does not go
-    /// with the inputs and happens at the rate itself. Inputs of zeros teach nothing. Of a rate beyond
-    /// 1, at which a rule may not [settle](PlasticityRule::settles), a warning is logged.
+    /// with the inputs and happens at the rate itself. Inputs of zeros teach nothing.
     ///
     /// # Errors
     /// Unless `tau` is a number from one on.
     pub fn with_relative_rates(self, tau: f64) -> Result<Self, PlasticityError> {
         let tau = at_least("tau", 1.0, "a number from 1 on", tau)?;
-        if self.learning.rule.settles() && self.learning.rate.value() > 1.0 {
-            let rate = self.learning.rate.value();
-            log::warn!(
-                "a rate of {rate} is beyond 1, the bound that the power of the inputs sets; weights \
-                 may not settle"
-            );
-        }
         Ok(Self { learning: Learning { relative: Some(tau), ..self.learning }, ..self })
     }
 
@@ -86,6 +78,14 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
             Some(memory) => Some(memory.output(layer)),
             None => self.levels[layer].output.clone(),
         }
+    }
+
+    /// The rate beyond which each layer may not settle, [`largest_rate`](crate::plasticity::largest_rate) for the first input other
+    /// than zeros that it saw, or 1 of relative rates. None before, and for rules without a bound.
+    ///
+    /// Where the rate is beyond, a warning was logged.
+    pub fn bounds(&self) -> Vec<Option<f64>> {
+        self.levels.iter().map(|level| level.bound).collect()
     }
 
     /// One tick with the input `x`, `[b, inputs]`. The layers that fired gave new outputs, the others

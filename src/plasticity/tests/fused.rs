@@ -15,6 +15,7 @@ on_accelerators! {
     every_window_and_activation_learns_as_tick_after_tick
     sizes_that_are_even_and_odd_learn_as_tick_after_tick
     a_sequence_in_parts_is_the_sequence_in_any_way
+    bounds_are_those_of_tick_after_tick
     what_cannot_be_gone_through_is_an_error
 }
 
@@ -185,6 +186,22 @@ fn a_sequence_in_parts_is_the_sequence_in_any_way<B: Backend>() {
         }
         assert_eq!(weights(&whole), weights(&fused), "{aggregate:?}");
         assert_same(&format!("{aggregate:?}"), &mixed, &whole);
+    }
+}
+
+fn bounds_are_those_of_tick_after_tick<B: Backend>() {
+    for relative in [None, Some(5.0)] {
+        let case = Case { relative, ..case() };
+        let (hierarchy, xs) = (case.hierarchy::<B>(), case.xs::<B>());
+        // The first tick has zeros alone.
+        let zeros = Tensor::zeros([case.sequences, 1, case.levels[0]], &Default::default());
+        let xs = Tensor::cat(vec![zeros, xs], 1);
+        let bounds = || case.start(&hierarchy, Oja).learn(xs.clone()).unwrap().bounds();
+        let [found, wanted] = [bounds(), with_reference(bounds)].map(|bounds| {
+            let bounds = bounds.into_iter().map(|bound| bound.unwrap() as f32);
+            bounds.collect::<Vec<_>>()
+        });
+        assert_near(&format!("{relative:?}"), &found, &wanted);
     }
 }
 

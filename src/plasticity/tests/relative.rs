@@ -1,17 +1,19 @@
-//! Rates relative to the power of the inputs.
+//! Rates relative to the power of the inputs, and bounds.
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::{assert_close, on_accelerators, on_backend, on_every_backend, read, tensor};
+use super::{assert_close, on_accelerators, on_backend, on_every_backend, random, read, tensor};
 use crate::plasticity::{
-    Aggregate, Coefficients, Hebb, Oja, PlasticLinear, PlasticityRule, Rate, Sanger,
-    TemporalHierarchy,
+    Aggregate, Bcm, Coefficients, Hebb, HierarchyConfig, Oja, PlasticLinear, PlasticityRule, Rate,
+    Sanger, TemporalHierarchy, largest_rate,
 };
 
 on_every_backend! {
     inputs_of_zeros_teach_nothing_and_decay_goes_on
     a_relative_rate_is_a_share_of_the_largest
     a_decay_is_not_relative
+    every_layer_has_a_bound_from_what_it_saw_first
 }
 
 fn one_layer<B: Backend>(weight: &[f32]) -> TemporalHierarchy<B> {
@@ -53,4 +55,31 @@ fn a_decay_is_not_relative<B: Backend>() {
     // As of an unscaled rate of 0.5 for the decay, and of 0.1 for the growth.
     let found = after::<B, _>(decaying, 0.5, &[[2.0, 1.0]]);
     assert_close("hebb", &found, &[0.75 * 0.5 + 0.15, -0.25 * 0.75 + 0.075], 1e-6);
+}
+
+fn every_layer_has_a_bound_from_what_it_saw_first<B: Backend>() {
+    let device = Default::default();
+    B::seed(&device, 1);
+    let config = HierarchyConfig::new(vec![3, 4, 2], vec![1, 2]);
+    let hierarchy = config.init::<B>(&device).unwrap();
+    let x = random::<B, 2>(4, [2, 3]);
+    let above = hierarchy.layers()[0].forward(x.clone());
+    let expected = [largest_rate(x.clone()) as f32, largest_rate(above) as f32];
+    let bounds = |rule: Oja, xs: &[Tensor<B, 2>]| {
+        let start = hierarchy.start(rule, Rate::Fixed(0.01));
+        let running = xs.iter().fold(start, |running, x| running.step(x.clone()).unwrap());
+        running.bounds()
+    };
+    assert_eq!(bounds(Oja, &[]), [None, None]);
+    assert_eq!(bounds(Oja, &[x.zeros_like()]), [None, None]);
+    let found = |xs: &[Tensor<B, 2>]| -> Vec<f32> {
+        bounds(Oja, xs).into_iter().map(|bound| bound.unwrap() as f32).collect()
+    };
+    assert_close("bounds", &found(std::slice::from_ref(&x)), &expected, 1e-4 * expected[1]);
+    let later = found(&[x.clone(), x.clone() * 9.0, x.clone() * 9.0]);
+    assert_close("later", &later, &expected, 1e-4 * expected[1]);
+    let relative = hierarchy.start(Oja, Rate::Fixed(0.1)).with_relative_rates(5.0).unwrap();
+    assert_eq!(relative.step(x.clone()).unwrap().bounds(), [Some(1.0); 2]);
+    let unbounded = hierarchy.start(Bcm::new(9.0).unwrap(), Rate::Fixed(0.1)).step(x).unwrap();
+    assert_eq!(unbounded.bounds(), [None, None]);
 }
