@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Bytes, DevicePreference};
 
 /// What a program wants of the hardware. The defaults are Burn's own: the best device, `f32`, all
-/// cores, nothing recomputed.
+/// cores, one device, nothing recomputed.
 ///
 /// What Burn decides when it is built (fusion, autotune) or within kernels (memory layout) cannot be
 /// set here.
@@ -21,6 +21,9 @@ pub struct HardwareConfig {
     /// Threads of the CPU backends within [`HardwareManager::scope`](super::HardwareManager::scope);
     /// all cores if `None`.
     pub threads: Option<usize>,
+    /// How many devices are wanted at once; fewer is an error.
+    #[config(default = 1)]
+    pub devices: usize,
     /// What is recomputed in a backward pass instead of kept.
     #[config(default = "Checkpointing::Nothing")]
     pub checkpointing: Checkpointing,
@@ -28,8 +31,11 @@ pub struct HardwareConfig {
     /// [`HardwareManager::budget`](super::HardwareManager::budget) tells those who plan.
     #[config(default = "MemoryBudget::Share(0.9)")]
     pub memory: MemoryBudget,
-    /// Seed of the backend's random numbers, set when the device is chosen.
+    /// Seed of the backend's random numbers, set when devices are detected.
     pub seed: Option<u64>,
+    /// Whether results must repeat bit for bit.
+    #[config(default = "Determinism::Free")]
+    pub determinism: Determinism,
 }
 
 /// What is recomputed in a backward pass instead of kept from the forward pass.
@@ -60,4 +66,16 @@ pub enum MemoryBudget {
     Bytes(Bytes),
     /// This share, between 0 and 1, of what was free when the device was tried.
     Share(f64),
+}
+
+/// Whether results must repeat bit for bit on the same machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Determinism {
+    /// They may differ in the last digits.
+    #[default]
+    Free,
+    /// They must repeat, with any number of threads. Only the processor's backends promise that:
+    /// accelerators add in an order of their own.
+    Required,
 }

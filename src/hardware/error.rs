@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::{Bytes, DeviceKey};
+use super::{Bytes, DeviceKey, Inventory};
 
 /// What can go wrong with devices and their memory.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -92,6 +92,16 @@ impl HardwareError {
         match (0.0..1.0).contains(&share) {
             true => Ok(()),
             false => Err(Self::config(field, format!("{share} is no share of 0 to below 1"))),
+        }
+    }
+
+    /// Of a device that will not do, beside those that will.
+    pub(super) fn beside(self, inventory: &Inventory) -> Self {
+        match self {
+            Self::Unavailable { device, reason, .. } => {
+                Self::Unavailable { device, reason, usable: inventory.keys() }
+            }
+            other => other,
         }
     }
 }

@@ -32,7 +32,7 @@ pub use batch_size::{SearchBudget, SearchReport, Trial, find_batch_size};
 pub use bytes::Bytes;
 pub use calibration::{Calibration, Effort};
 pub use capabilities::{Capabilities, DTypeSupport};
-pub use config::{Checkpointing, HardwareConfig, MemoryBudget};
+pub use config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
 pub use device_info::{DeviceClass, DeviceInfo, DeviceMemory, Tier};
 pub use device_key::DeviceKey;
 pub use error::HardwareError;

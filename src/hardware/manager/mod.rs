@@ -10,13 +10,13 @@ use burn::module::Module;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use rayon::ThreadPool;
 
-use super::config::{Checkpointing, HardwareConfig, MemoryBudget};
+use super::config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
 use super::{
-    Bytes, DeviceInfo, HardwareError, Inventory, MemoryReport, MemoryScope, Precision, Rejection,
-    Selection, to_device,
+    Bytes, DeviceInfo, HardwareError, Inventory, MemoryReport, MemoryScope, MemoryStats, Precision,
+    Rejection, Tier, memory_stats, release, to_device,
 };
 
-/// A device of one backend type, chosen and set up as a [`HardwareConfig`] says.
+/// The devices of one backend type, chosen and set up as a [`HardwareConfig`] says.
 ///
 /// The choice between backends is [`Inventory::select`](super::Inventory::select) and
 /// [`run_on`](super::run_on).
@@ -36,8 +36,8 @@ use super::{
 #[derive(Debug)]
 pub struct HardwareManager<B: Backend> {
     config: HardwareConfig,
-    selection: Selection,
-    device: B::Device,
+    devices: Vec<(DeviceInfo, B::Device)>,
+    skipped: Vec<Rejection>,
     threads: Option<ThreadPool>,
 }
 
@@ -56,36 +56,52 @@ pub trait DifferentiableWork<B: Backend> {
 }
 
 impl<B: Backend> HardwareManager<B> {
-    /// Finds and tries the devices of `B`, and takes the one that `config` asks for.
+    /// Finds and tries the devices of `B`, and takes those that `config` asks for.
     ///
     /// # Errors
-    /// [`HardwareError::Unavailable`] if what is asked for is not there or does not work;
-    /// [`HardwareError::UnsupportedDType`] for a precision that the device asked for lacks;
+    /// [`HardwareError::Unavailable`] if what is asked for is not there, does not work, or is too
+    /// few; [`HardwareError::UnsupportedDType`] for a precision that the device asked for lacks;
     /// [`HardwareError::Config`] for a field without meaning.
     pub fn detect(config: HardwareConfig) -> Result<Self, HardwareError> {
         check(&config)?;
-        let selection = selected(discovery::inventory::<B>(&config.device), &config)?;
-        let device = discovery::device::<B>(&selection.device.key)?;
-        if let Some(seed) = config.seed {
-            B::seed(&device, seed);
-        }
-        let threads = config.threads.map(pool).transpose()?;
-        Ok(Self { config, selection, device, threads })
+        Self::among(discovery::inventory::<B>(&config.device), config)
     }
 
-    /// The device, on which everything is placed.
+    fn among(inventory: Inventory, config: HardwareConfig) -> Result<Self, HardwareError> {
+        let (infos, skipped) = chosen(inventory, &config)?;
+        let devices = infos.into_iter().map(|info| {
+            let device = discovery::device::<B>(&info.key)?;
+            if let Some(seed) = config.seed {
+                B::seed(&device, seed);
+            }
+            Ok((info, device))
+        });
+        Ok(Self {
+            devices: devices.collect::<Result<_, _>>()?,
+            skipped,
+            threads: config.threads.map(pool).transpose()?,
+            config,
+        })
+    }
+
+    /// The first of the devices, on which everything is placed.
     pub fn device(&self) -> &B::Device {
-        &self.device
+        &self.devices[0].1
     }
 
     /// What is known of [`device`](Self::device).
     pub fn info(&self) -> &DeviceInfo {
-        &self.selection.device
+        &self.devices[0].0
+    }
+
+    /// As many devices as were asked for, and what is known of them.
+    pub fn devices(&self) -> impl Iterator<Item = (&DeviceInfo, &B::Device)> {
+        self.devices.iter().map(|(info, device)| (info, device))
     }
 
     /// The devices that `auto` would have preferred, and why it could not take them.
     pub fn skipped(&self) -> &[Rejection] {
-        &self.selection.skipped
+        &self.skipped
     }
 
     /// What of the device's memory may be used.
@@ -108,6 +124,16 @@ impl<B: Backend> HardwareManager<B> {
     /// direct copy between devices is not there on every backend.
     pub fn place<M: Module<B>>(&self, module: M) -> M {
         to_device::<B, M>(module, self.device())
+    }
+
+    /// The memory of the device, as the calling thread uses it.
+    pub fn memory(&self) -> MemoryStats {
+        memory_stats::<B>(self.device())
+    }
+
+    /// Gives back what the device keeps for later; see [`release`].
+    pub fn release(&self) {
+        release::<B>(self.device());
     }
 
     /// Runs `work` with the wanted number of threads, and tells what memory it took on the device
@@ -134,36 +160,76 @@ impl<B: Backend> HardwareManager<B> {
     }
 }
 
-/// The device that `config` asks for, among those that compute in its precision.
-fn selected(
-    mut inventory: Inventory,
+/// As many devices of one platform as `config` asks for, and what would have been preferred to the
+/// first of them.
+fn chosen(
+    inventory: Inventory,
     config: &HardwareConfig,
-) -> Result<Selection, HardwareError> {
-    let dtype = config.precision.dtype();
-    let unsupported =
-        |info: &DeviceInfo| HardwareError::UnsupportedDType { device: info.key.to_string(), dtype };
-    let lacks = |info: &mut DeviceInfo| !info.capabilities.dtype(dtype).arithmetic;
-    let lacking: Vec<_> = inventory.devices.extract_if(.., lacks).collect();
-    let rejections = lacking.iter().map(|info| info.rejected(unsupported(info).to_string()));
-    inventory.rejected.extend(rejections);
-    let selection = inventory.select(&config.device).map_err(|error| {
-        let asked = lacking.iter().find(|info| config.device.matches(info));
-        asked.map_or(error, unsupported)
+) -> Result<(Vec<DeviceInfo>, Vec<Rejection>), HardwareError> {
+    let (inventory, refused) = eligible(inventory, config);
+    let first = inventory.select(&config.device).map_err(|error| {
+        let asked = refused.into_iter().find(|(info, _)| config.device.matches(info));
+        asked.map_or(error, |(_, reason)| reason.beside(&inventory))
     })?;
-    let DeviceInfo { key, capabilities, .. } = &selection.device;
-    if config.precision != Precision::F32 && !capabilities.dtype(dtype).accelerated {
-        log::warn!("{key} computes in {dtype} without units for it: expect no speed");
+    let key = &first.device.key;
+    let others = inventory.devices.iter().filter(|info| {
+        info.key != *key && info.key.platform == key.platform && info.skipped.is_none()
+    });
+    let mut infos = others.cloned().collect::<Vec<_>>();
+    infos.insert(0, first.device);
+    if infos.len() < config.devices {
+        return Err(HardwareError::Unavailable {
+            device: format!("{} devices", config.devices),
+            reason: format!("{} has {}", infos[0].key.platform, infos.len()),
+            usable: infos.into_iter().map(|info| info.key).collect(),
+        });
     }
-    Ok(selection)
+    infos.truncate(config.devices);
+    Ok((infos, first.skipped))
+}
+
+/// The devices that can do what `config` asks for, and why the others cannot.
+fn eligible(
+    inventory: Inventory,
+    config: &HardwareConfig,
+) -> (Inventory, Vec<(DeviceInfo, HardwareError)>) {
+    let mut rejected = inventory.rejected;
+    let mut refused = Vec::new();
+    let mut devices = Vec::new();
+    for info in inventory.devices {
+        match refusal(&info, config) {
+            None => devices.push(info),
+            Some(reason) => {
+                rejected.push(info.rejected(reason.to_string()));
+                refused.push((info, reason));
+            }
+        }
+    }
+    (Inventory::new(devices, rejected), refused)
+}
+
+fn refusal(info: &DeviceInfo, config: &HardwareConfig) -> Option<HardwareError> {
+    let dtype = config.precision.dtype();
+    let support = info.capabilities.dtype(dtype);
+    if !support.arithmetic {
+        return Some(HardwareError::UnsupportedDType { device: info.key.to_string(), dtype });
+    }
+    if config.precision != Precision::F32 && !support.accelerated {
+        log::warn!("{} computes in {dtype} without units for it: expect no speed", info.key);
+    }
+    let strict = config.determinism == Determinism::Required;
+    (strict && info.tier != Tier::Cpu)
+        .then(|| HardwareError::unavailable(&info.key, "its results need not repeat bit for bit"))
 }
 
 fn check(config: &HardwareConfig) -> Result<(), HardwareError> {
-    let (field, reason) = match (config.memory, config.threads) {
-        (MemoryBudget::Share(share), _) if !(share > 0.0 && share <= 1.0) => {
+    let (field, reason) = match (config.memory, config.devices, config.threads) {
+        (MemoryBudget::Share(share), ..) if !(share > 0.0 && share <= 1.0) => {
             ("memory", format!("a share of {share} is not above 0 and at most 1"))
         }
-        (MemoryBudget::Bytes(Bytes(0)), _) => ("memory", "nothing runs in no memory".into()),
-        (_, Some(0)) => ("threads", "at least one thread is needed".into()),
+        (MemoryBudget::Bytes(Bytes(0)), ..) => ("memory", "nothing runs in no memory".into()),
+        (_, 0, _) => ("devices", "at least one device is needed".into()),
+        (_, _, Some(0)) => ("threads", "at least one thread is needed".into()),
         _ => return Ok(()),
     };
     Err(HardwareError::config(field, reason))

@@ -19,13 +19,16 @@ fn refused(config: HardwareConfig) -> String {
 /// What a manager of `Flex` would choose on another machine.
 fn chosen(machine: &str, config: HardwareConfig) -> Result<String, HardwareError> {
     check(&config)?;
-    Ok(selected(fixtures::inventory(machine), &config)?.device.key.to_string())
+    let (infos, _) = super::chosen(fixtures::inventory(machine), &config)?;
+    let keys = infos.iter().map(|info| info.key.to_string());
+    Ok(keys.collect::<Vec<_>>().join(" "))
 }
 
 #[test]
 fn the_device_asked_for_is_taken_or_nothing_is() {
     let manager = detect(HardwareConfig::new()).unwrap();
     assert_eq!(manager.info().key.to_string(), "flex:0");
+    assert_eq!(manager.devices().count(), 1);
     let wanted = |text: &str| HardwareConfig::new().with_device(text.parse().unwrap());
     assert!(detect(wanted("flex:0")).is_ok());
     assert!(refused(wanted("flex:1")).contains("flex has 1 device, numbered from 0"));
@@ -64,6 +67,17 @@ fn a_precision_decides_which_devices_will_do() {
 }
 
 #[test]
+fn results_that_must_repeat_keep_to_the_processor() {
+    let config = HardwareConfig::new().with_determinism(Determinism::Required);
+    assert_eq!(chosen("8xh200", HardwareConfig::new()), Ok("cuda:0".to_owned()));
+    assert_eq!(chosen("8xh200", config.clone()), Ok("flex:0".to_owned()));
+    let cuda = config.with_device("cuda".parse().unwrap());
+    let refused = chosen("8xh200", cuda).unwrap_err().to_string();
+    let reason = "cuda:0 cannot be used: its results need not repeat bit for bit";
+    assert!(refused.starts_with(reason) && refused.contains("Usable: flex:0"), "{refused}");
+}
+
+#[test]
 fn a_budget_is_an_amount_or_a_share_of_what_is_free() {
     let budget = |memory| detect(HardwareConfig::new().with_memory(memory));
     let amount = MemoryBudget::Bytes(Bytes(1 << 20));
@@ -88,6 +102,19 @@ fn threads_are_those_of_the_scope() {
     assert_eq!(threads(Some(3)), 3);
     assert_eq!(threads(None), rayon::current_num_threads());
     assert!(refused(HardwareConfig::new().with_threads(Some(0))).starts_with("threads: "));
+}
+
+#[test]
+fn more_devices_than_there_are_is_an_error() {
+    let wanted = |devices| HardwareConfig::new().with_devices(devices);
+    assert_eq!(chosen("8xh200", wanted(3)), Ok("cuda:0 cuda:1 cuda:2".to_owned()));
+    let from = wanted(2).with_device("cuda:5".parse().unwrap());
+    assert_eq!(chosen("8xh200", from), Ok("cuda:5 cuda:0".to_owned()));
+    let nine = chosen("8xh200", wanted(9)).unwrap_err().to_string();
+    assert!(nine.starts_with("9 devices cannot be used: cuda has 8. Usable: cuda:0"), "{nine}");
+    let text = refused(wanted(2));
+    assert_eq!(text, "2 devices cannot be used: flex has 1. Usable: flex:0");
+    assert!(refused(wanted(0)).starts_with("devices: "));
 }
 
 #[test]
@@ -127,10 +154,11 @@ fn what_is_placed_is_what_it_was() {
 fn memory_is_told_where_it_is_counted() {
     let manager = detect(HardwareConfig::new()).unwrap();
     let (_, report) = manager.scope(|| vec![0_u8; 1 << 20]);
+    manager.release();
     // These tests have no allocator that counts: nothing is known, and not 0.
     assert_eq!((report.peak, report.left_behind), (None, None));
-    assert!(report.after.total.unwrap() > Bytes(0));
-    assert_eq!(report.after.in_use, None);
+    assert!(manager.memory().total.unwrap() > Bytes(0));
+    assert_eq!(manager.memory().in_use, None);
 }
 
 #[test]
