@@ -13,7 +13,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use fewshot::data::{
-    ClassDataset, Glyphs, GlyphsConfig, ImageSet, ImageShape, QuarterTurn, Rotations,
+    ClassDataset, Glyphs, GlyphsConfig, ImageSet, ImageShape, QuarterTurn, Rotations, Scaling,
 };
 use fewshot::episode::{
     Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeSampler,
@@ -407,11 +407,14 @@ mod laws {
 
     pub fn gathered_images_are_the_datasets_scaled<B: Backend>() {
         let protocol = Protocol::new(3, 2).with_queries(1);
+        let colour = Scaling { mean: vec![0.1, 0.5, -0.2], std: vec![0.5, 0.25, 2.0] };
+        let grey = Scaling { mean: vec![0.3], std: vec![0.7] };
         for dataset in [
             colours(),
+            colours().with_scaling(colour).unwrap(),
             colours().with_rotations(Rotations::PerClassAndEpisode).unwrap(),
             glyphs(),
-            glyphs().with_rotations(Rotations::AsClasses).unwrap(),
+            glyphs().with_scaling(grey).unwrap().with_rotations(Rotations::AsClasses).unwrap(),
         ] {
             let sampler = dataset.clone().sampler(protocol, 7).unwrap();
             let indices = [4, 0, 9];
@@ -440,7 +443,10 @@ mod laws {
             for (shown, indices) in shown.iter_mut().zip([&draw.support, &draw.query]) {
                 for &index in indices {
                     dataset.write_image(draw.class, index, draw.turn, &mut image);
-                    shown.extend(image.iter().map(|&pixel| f32::from(pixel) / 255.0));
+                    let planes = image.chunks(shape.height * shape.width).enumerate();
+                    shown.extend(planes.flat_map(|(channel, plane)| {
+                        plane.iter().map(move |&pixel| dataset.scaling().apply(channel, pixel))
+                    }));
                 }
             }
         }
@@ -742,8 +748,13 @@ mod placements {
         }
 
         pub fn where_images_lie_changes_no_episode<B: Backend>() {
-            for set in [glyphs(), glyphs().with_rotations(Rotations::AsClasses).unwrap(), colours()]
-            {
+            let scaling = Scaling { mean: vec![0.1, 0.5, -0.2], std: vec![0.5, 0.25, 2.0] };
+            let sets = [
+                glyphs(),
+                glyphs().with_rotations(Rotations::AsClasses).unwrap(),
+                colours().with_scaling(scaling).unwrap(),
+            ];
+            for set in sets {
                 let sampler = set.sampler(Protocol::new(3, 1).with_queries(2), 5).unwrap();
                 let images = |data_on| {
                     let sampler = sampler.clone().with_data_on(data_on);
@@ -770,6 +781,9 @@ mod placements {
             }
             fn image_shape(&self) -> ImageShape {
                 self.0.image_shape()
+            }
+            fn scaling(&self) -> &Scaling {
+                self.0.scaling()
             }
             fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
                 self.0.write_image(class, example, turn, out)

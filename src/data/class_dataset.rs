@@ -27,6 +27,9 @@ pub trait ClassDataset: Send + Sync {
     /// The shape of every image.
     fn image_shape(&self) -> ImageShape;
 
+    /// How bytes become numbers when an episode is built.
+    fn scaling(&self) -> &Scaling;
+
     /// Whether each class of an episode is shown in one of the four quarter turns, drawn anew for
     /// every class and episode, the same for all its images.
     ///
@@ -127,6 +130,48 @@ impl FromStr for ImageShape {
     }
 }
 
+/// How the bytes of an image become the numbers a model sees.
+///
+/// `(x / 255 - mean) / std`, with one mean and one standard deviation for each channel.
+///
+/// # Conventions
+/// torchvision's `ToTensor` followed by `Normalize(mean, std)`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// Taken away from each channel; pixels are in 0 to 1 here.
+    pub mean: Vec<f32>,
+    /// What each channel is then divided by; above 0.
+    pub std: Vec<f32>,
+}
+
+impl Scaling {
+    /// Pixels from 0 to 1: mean 0 and standard deviation 1 in every channel.
+    pub fn unit(channels: usize) -> Self {
+        Self { mean: vec![0.0; channels], std: vec![1.0; channels] }
+    }
+
+    /// The number that a byte of a channel becomes.
+    pub fn apply(&self, channel: usize, pixel: u8) -> f32 {
+        (f32::from(pixel) / 255.0 - self.mean[channel]) / self.std[channel]
+    }
+
+    /// Whether images of this many channels can be scaled so.
+    ///
+    /// # Errors
+    /// If there is not one finite mean and one finite, positive deviation for each channel.
+    pub fn check(&self, channels: usize) -> Result {
+        let Self { mean, std } = self;
+        let whole = mean.len() == channels
+            && std.len() == channels
+            && mean.iter().all(|mean| mean.is_finite())
+            && std.iter().all(|&std| std.is_finite() && std > 0.0);
+        match whole {
+            true => Ok(()),
+            false => Err(DataError::Scaling { channels, mean: mean.clone(), std: std.clone() }),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,5 +186,28 @@ mod tests {
         }
         assert_eq!(shape.values(), 20_160);
         assert!(!shape.is_square());
+    }
+
+    #[test]
+    fn scaling_is_to_tensor_then_normalize() {
+        let scaling = Scaling { mean: vec![0.0, 0.5], std: vec![1.0, 0.25] };
+        assert_eq!(scaling.apply(0, 51), 0.2);
+        assert_eq!(scaling.apply(1, 255), 2.0);
+        assert_eq!(Scaling::unit(1).apply(0, 255), 1.0);
+    }
+
+    #[test]
+    fn scaling_wants_one_positive_deviation_a_channel() {
+        let coloured = Scaling { mean: vec![0.485, 0.456, 0.406], std: vec![0.229, 0.224, 0.225] };
+        assert!(coloured.check(3).is_ok());
+        assert_eq!(
+            coloured.check(1).unwrap_err().to_string(),
+            "images of 1 channels need as many finite means and positive deviations, there are \
+             [0.485, 0.456, 0.406] and [0.229, 0.224, 0.225]"
+        );
+        for std in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            assert!(Scaling { mean: vec![0.0], std: vec![std] }.check(1).is_err(), "{std}");
+        }
+        assert!(Scaling { mean: vec![f32::NAN], std: vec![1.0] }.check(1).is_err());
     }
 }

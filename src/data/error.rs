@@ -66,6 +66,12 @@ pub enum DataError {
     /// Images that are not square cannot be turned by 90 degrees.
     #[error("only square images can be rotated, these are {shape}")]
     NotSquare { shape: ImageShape },
+    /// A scaling is for another number of channels, or would make numbers that are not finite.
+    #[error(
+        "images of {channels} channels need as many finite means and positive deviations, there are \
+         {mean:?} and {std:?}"
+    )]
+    Scaling { channels: usize, mean: Vec<f32>, std: Vec<f32> },
     /// The name of a file does not have an ending of files of features that can be read, or
     /// written.
     #[error("{path} is not named as a file of features: there are {}", wanted.join(" and "))]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{ClassDataset, DataError, ImageShape, PixelBlock, QuarterTurn, Result};
+use crate::data::{ClassDataset, DataError, ImageShape, PixelBlock, QuarterTurn, Result, Scaling};
 
 /// What is made of the four quarter turns of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,12 +51,13 @@ pub struct ImageSet {
     pixels: Arc<PixelBlock>,
     classes: Arc<[Class]>,
     shape: ImageShape,
+    scaling: Scaling,
     draws_turns: bool,
 }
 
 impl ImageSet {
     /// Images one after another, class after class; each class is a name and its number of images.
-    /// Classes are shown upright.
+    /// Pixels are scaled to 0 to 1, classes are shown upright.
     ///
     /// # Shapes
     /// `pixels`: `[n, c, h, w]`, `n` being the sum over the classes.
@@ -89,6 +90,7 @@ impl ImageSet {
             pixels: Arc::new(PixelBlock::new(pixels)),
             classes: grouped.into(),
             shape,
+            scaling: Scaling::unit(shape.channels),
             draws_turns: false,
         })
     }
@@ -137,6 +139,15 @@ impl ImageSet {
         Self { classes: turned.collect(), ..self.clone() }
     }
 
+    /// The same images, scaled in another way when an episode is built.
+    ///
+    /// # Errors
+    /// If the scaling is not one for images of this many channels.
+    pub fn with_scaling(self, scaling: Scaling) -> Result<Self> {
+        scaling.check(self.shape.channels)?;
+        Ok(Self { scaling, ..self })
+    }
+
     /// How many images there are to draw from, the same image in two turns counting as two.
     pub fn images(&self) -> usize {
         self.classes.iter().map(|class| class.images.len()).sum()
@@ -178,6 +189,10 @@ impl ClassDataset for ImageSet {
         self.shape
     }
 
+    fn scaling(&self) -> &Scaling {
+        &self.scaling
+    }
+
     fn draws_turns(&self) -> bool {
         self.draws_turns
     }
@@ -217,6 +232,7 @@ impl fmt::Debug for ImageSet {
             .field("classes", &self.classes.len())
             .field("images", &self.images())
             .field("shape", &self.shape)
+            .field("scaling", &self.scaling)
             .field("draws_turns", &self.draws_turns)
             .finish_non_exhaustive()
     }

@@ -47,7 +47,7 @@ mod splits;
 mod tiered_imagenet;
 
 pub use cifar::{cifar_fs, fc100};
-pub use class_dataset::{ClassDataset, ImageShape};
+pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use csv_list::csv_list;
 pub use cub::cub;
 pub(crate) use device_cache::DeviceCache;

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Int, Tensor};
 use fewshot_kernels::{GatherCall, gather_images};
 
 use super::{Episode, Examples, ImageRef, Part, Protocol, uploaded};
-use crate::data::{ClassDataset, DeviceCache, ImageShape, QuarterTurn};
+use crate::data::{ClassDataset, DeviceCache, ImageShape, QuarterTurn, Scaling};
 
 /// The labelled examples of `t` tasks.
 #[derive(Clone, Debug)]
@@ -18,9 +18,6 @@ pub struct Support<B: Backend> {
     /// Number of classes.
     pub ways: usize,
 }
-
-/// What bytes are multiplied by, so that pixels are from 0 to 1.
-const GAIN: f32 = 1.0 / 255.0;
 
 /// The tensors of an [`EpisodeBatch`].
 #[derive(Clone, Debug)]
@@ -232,7 +229,7 @@ impl<B: Backend> EpisodeBatch<B> {
             })
         };
         let ImageShape { channels, height, width } = dataset.image_shape();
-        let (gains, shifts) = (vec![GAIN; channels], vec![0.0; channels]);
+        let (gains, shifts) = gains_and_shifts(dataset.scaling());
         let shape = [channels, height, width];
         let drawn = DeferredGather {
             bank: dataset.block().expect("images are in one block").bank::<B>(device),
@@ -301,6 +298,14 @@ fn choices(dataset: &dyn ClassDataset, episodes: &[Episode]) -> Vec<i32> {
     episodes.iter().flat_map(Episode::all_shown).map(choice).collect()
 }
 
+/// By channel, what a byte is multiplied with and what is added.
+fn gains_and_shifts(scaling: &Scaling) -> (Vec<f32>, Vec<f32>) {
+    let gains = scaling.std.iter().map(|std| 1.0 / (255.0 * std)).collect();
+    // No zero with a sign.
+    let shifts = scaling.mean.iter().zip(&scaling.std).map(|(mean, std)| 0.0 - mean / std);
+    (gains, shifts.collect())
+}
+
 fn check_sizes(episodes: &[Episode], protocol: Protocol) {
     let Protocol { ways, shots, queries } = protocol;
     for (index, episode) in episodes.iter().enumerate() {
@@ -322,7 +327,7 @@ pub(crate) fn images<B: Backend>(
         dataset.write_image(shown.class, shown.example, shown.turn, out);
     }
     let dims = [shown.len(), shape.channels, shape.height, shape.width];
-    as_floats(pixels, dims, device) * GAIN
+    scale(as_floats(pixels, dims, device), dataset.scaling())
 }
 
 /// Bytes as floats; they travel as bytes where the device can hold bytes.
@@ -332,6 +337,23 @@ fn as_floats<B: Backend>(pixels: Vec<u8>, dims: [usize; 4], device: &B::Device) 
     }
     let floats: Vec<f32> = pixels.into_iter().map(f32::from).collect();
     uploaded(floats, dims, device)
+}
+
+/// `(x / 255 - mean) / std`, by channel.
+fn scale<B: Backend>(x: Tensor<B, 4>, scaling: &Scaling) -> Tensor<B, 4> {
+    let device = x.device();
+    let channels = scaling.mean.len();
+    let per_channel = |values: Vec<f32>| {
+        Tensor::<B, 1>::from_floats(values.as_slice(), &device).reshape([1, channels, 1, 1])
+    };
+    let (gains, shifts) = gains_and_shifts(scaling);
+    let shifted = shifts.iter().any(|&shift| shift != 0.0);
+    // A number is far cheaper than a tensor that has to be broadcast.
+    let x = match gains.iter().all(|gain| *gain == gains[0]) {
+        true => x * gains[0],
+        false => x * per_channel(gains),
+    };
+    if shifted { x + per_channel(shifts) } else { x }
 }
 
 /// Those of examples in the order of their classes, `[t, ways * per_class]`.
