@@ -15,18 +15,25 @@ use super::{PlasticityError, PlasticityRule, RuleState, WeightUpdate};
 /// rate.
 ///
 /// # Conventions
-/// `phi = y (y - theta)` as Intrator and Cooper have it. A batch changes weights by the threshold
-/// before it, then updates the threshold.
+/// `phi = y (y - theta)` as Intrator and Cooper have it, unless [`BcmForm::Law`] is chosen. A batch
+/// changes weights by the threshold before it, then updates the threshold.
 ///
 /// # Source
 /// Bienenstock, Cooper and Munro, "Theory for the development of neuron selectivity", Journal of
 /// Neuroscience, 1982; Intrator and Cooper, "Objective function formulation of the BCM theory of
-/// visual cortical plasticity", Neural Networks, 1992.
+/// visual cortical plasticity", Neural Networks, 1992; Law and Cooper, "Formation of receptive
+/// fields in realistic visual environments according to the Bienenstock, Cooper, and Munro (BCM)
+/// theory", PNAS, 1994.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bcm {
     tau: f64,
+    threshold: f64,
     decay: f64,
+    form: BcmForm,
 }
+
+/// Least threshold that [`BcmForm::Law`] divides by.
+const LEAST_DIVISOR: f64 = 1e-3;
 
 impl Bcm {
     /// With thresholds that follow within about `tau` batches, from 1 on.
@@ -35,7 +42,16 @@ impl Bcm {
     /// Unless it is a number from one on.
     pub fn new(tau: f64) -> Result<Self, PlasticityError> {
         let tau = at_least("tau", 1.0, "a number from 1 on", tau)?;
-        Ok(Self { tau, decay: 0.0 })
+        Ok(Self { tau, threshold: 1.0, decay: 0.0, form: BcmForm::default() })
+    }
+
+    /// With another threshold to begin with.
+    ///
+    /// # Errors
+    /// Unless it is a number from 1e-30 on; smaller ones are zero in 32 bits.
+    pub fn with_threshold(self, threshold: f64) -> Result<Self, PlasticityError> {
+        let threshold = at_least("threshold", 1e-30, "a number from 1e-30 on", threshold)?;
+        Ok(Self { threshold, ..self })
     }
 
     /// With a share of the weight forgotten at every batch, at a rate of 1.
@@ -46,16 +62,21 @@ impl Bcm {
         let decay = at_least("decay", 0.0, "a number from 0 on", decay)?;
         Ok(Self { decay, ..self })
     }
+
+    /// With another function of output and threshold.
+    pub fn with_form(self, form: BcmForm) -> Self {
+        Self { form, ..self }
+    }
 }
 
 impl<B: Backend> PlasticityRule<B> for Bcm {
     fn init(&self, neurons: usize, _: usize, device: &B::Device) -> RuleState<B> {
-        [None, Some(Tensor::ones([1, neurons], device))]
+        [None, Some(Tensor::full([1, neurons], self.threshold, device))]
     }
 
     fn kernel(&self) -> Option<LocalRule> {
-        let Self { tau, decay } = *self;
-        Some(LocalRule { kind: RuleKind::Bcm(BcmForm::IntratorCooper), tau, decay })
+        let Self { tau, decay, form, .. } = *self;
+        Some(LocalRule { kind: RuleKind::Bcm(form), tau, decay })
     }
 
     fn change(
@@ -66,7 +87,11 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
         [_, threshold]: RuleState<B>,
     ) -> (WeightUpdate<B>, RuleState<B>) {
         let threshold = threshold.expect("a threshold for each neuron from the start");
-        let phi = (y.clone() - threshold.clone()) * y.clone();
+        let above = y.clone() - threshold.clone();
+        let phi = match self.form {
+            BcmForm::IntratorCooper => above * y.clone(),
+            BcmForm::Law => above * y.clone() / threshold.clone().clamp_min(LEAST_DIVISOR),
+        };
         let decay = fixed_decay(self.decay);
         let change = WeightUpdate { post: share(phi), pre: x, decay };
         let square = mean_column(y.clone() * y).transpose();

@@ -21,7 +21,7 @@ mod trace;
 pub use bcm::Bcm;
 pub use coefficients::Coefficients;
 pub use error::PlasticityError;
-pub use fewshot_kernels::local_learning::{Activation, Aggregate, LocalRule, RuleKind};
+pub use fewshot_kernels::local_learning::{Activation, Aggregate, BcmForm, LocalRule, RuleKind};
 pub use hebb::{Covariance, Hebb};
 pub use hierarchy::{Firings, HierarchyConfig, Running, Schedule, TemporalHierarchy};
 pub use linear::{PlasticLinear, PlasticLinearConfig};

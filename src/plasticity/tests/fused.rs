@@ -6,7 +6,7 @@ use fewshot_kernels::with_reference;
 
 use super::{assert_close, on_accelerators, on_backend, random, read};
 use crate::plasticity::{
-    Activation, Aggregate, Bcm, Covariance, Hebb, HierarchyConfig, Oja, PlasticityError,
+    Activation, Aggregate, Bcm, BcmForm, Covariance, Hebb, HierarchyConfig, Oja, PlasticityError,
     PlasticityRule, Rate, Running, Sanger, Subspace, TemporalHierarchy,
 };
 
@@ -129,6 +129,7 @@ fn with_every_rule<B: Backend>(case: &Case) {
     case.check::<B, _>(Subspace);
     case.check::<B, _>(Sanger);
     case.check::<B, _>(Bcm::new(4.0).unwrap().with_decay(0.2).unwrap());
+    case.check::<B, _>(Bcm::new(4.0).unwrap().with_form(BcmForm::Law));
 }
 
 fn every_rule_learns_as_tick_after_tick<B: Backend>() {

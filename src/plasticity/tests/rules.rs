@@ -5,7 +5,8 @@ use super::{
     assert_close, noise, on_accelerators, on_backend, on_every_backend, random, read, tensor,
 };
 use crate::plasticity::{
-    Bcm, Coefficients, Covariance, Hebb, Oja, PlasticityRule, Rate, RuleState, Sanger, Subspace,
+    Bcm, BcmForm, Coefficients, Covariance, Hebb, Oja, PlasticityRule, Rate, RuleState, Sanger,
+    Subspace,
 };
 
 on_every_backend! {
@@ -15,6 +16,7 @@ on_every_backend! {
     centred_inputs_teach_as_well
     bcm_becomes_selective_for_one_of_two_patterns
     the_covariance_rule_ignores_a_constant
+    a_neuron_that_was_silent_learns_on_by_the_law_of_bcm
 }
 
 fn weight<B: Backend>() -> Tensor<B, 2> {
@@ -74,11 +76,13 @@ fn one_change_has_the_values_worked_out_by_hand<B: Backend>() {
         &expected,
         1e-6,
     );
-    let bcm = Bcm::new(10.0).unwrap();
-    let half = [None, Some(tensor::<B, 2>(&[0.5], [1, 1]))];
-    let (changed, threshold) = step(&bcm, weight(), x(), half, 0.1);
+    let bcm = Bcm::new(10.0).unwrap().with_threshold(0.5).unwrap();
+    let (changed, threshold) = step(&bcm, weight(), x(), first(&bcm, &weight::<B>()), 0.1);
     assert_close("bcm", &read(changed), &[0.5375, -0.23125], 1e-6);
     assert_close("threshold", &threshold_of(threshold), &[0.50625], 1e-6);
+    let law = bcm.with_form(BcmForm::Law);
+    let (changed, _) = step(&law, weight(), x(), first(&law, &weight::<B>()), 0.1);
+    assert_close("law", &read(changed), &[0.575, -0.2125], 1e-6);
     let general = Coefficients::new([1.0, 2.0, 3.0, 4.0], &Default::default()).unwrap();
     let changed = after(&|| step(&general, weight(), x(), [None, None], 0.1).0);
     // y = 0.75: 0.1 * (0.75 x + 2 x + 2.25 + 4)
@@ -200,4 +204,19 @@ fn the_covariance_rule_ignores_a_constant<B: Backend>() {
     // The means have moved by a tenth to (2.1, 1) and 0.8; y is 0.85 on the old input.
     let (changed, _) = step(&rule, changed, tensor(&[2.0, 1.0], [1, 2]), state, 1.0);
     assert_close("weight", &read(changed), &[0.55 - 0.1 * 0.05, -0.25], 1e-5);
+}
+
+/// With `tau = 1` the threshold is zero after one silent input.
+fn a_neuron_that_was_silent_learns_on_by_the_law_of_bcm<B: Backend>() {
+    let rule = Bcm::new(1.0).unwrap().with_form(BcmForm::Law);
+    let mut weight = weight::<B>();
+    let mut state = first(&rule, &weight);
+    for _ in 0..3 {
+        (weight, state) = step(&rule, weight, tensor(&[0.0, 0.0], [1, 2]), state, 0.1);
+    }
+    assert_close("threshold", &threshold_of(state.clone()), &[0.0], 1e-12);
+    assert_close("silent", &read(weight.clone()), &[0.5, -0.25], 0.0);
+    // y = 0.02, and y (y - 0) / 1e-3 = 0.4
+    let (weight, _) = step(&rule, weight, tensor(&[0.04, 0.0], [1, 2]), state, 0.1);
+    assert_close("weight", &read(weight), &[0.5 + 0.1 * 0.4 * 0.04, -0.25], 1e-6);
 }

@@ -15,6 +15,10 @@ fn settings_that_make_no_sense_are_errors_with_numbers() {
         assert!(matches!(Bcm::new(tau), Err(PlasticityError::Setting { name: "tau", .. })));
         assert!(Covariance::new(tau).is_err());
     }
+    // 1e-300 is zero in 32 bits.
+    for threshold in [0.0, 1e-300, -1.0, f64::NAN] {
+        assert!(Bcm::new(1.0).unwrap().with_threshold(threshold).is_err());
+    }
 }
 
 #[test]
