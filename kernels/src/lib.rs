@@ -17,7 +17,7 @@
 //! | [`linear`](linear()), [`product`] | nothing: a matrix product is fast as it is; in full f32 on every backend |
 //! | [`linear_stack`](linear_stack()) | linear layers with ReLU between them, of several tasks side by side |
 //! | [`prototypes`](prototypes()) | class means, and their transpose in the gradient |
-//! | [`scores`] | squared Euclidean distances and cosines |
+//! | [`scores`], [`distances`](distances()) | squared Euclidean and cosine; [`mahalanobis`] is made of matrix products |
 //! | [`task_loss`](task_loss()) | on an accelerator: cross-entropy or squared error of all tasks, and each derivative, in a launch |
 //! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
 //! | [`episode_proto_loss`] | the same with the class means, from the embeddings of an episode; three launches on an accelerator |
@@ -106,7 +106,7 @@ pub use batch_norm::{NormStatistics, batch_norm};
 pub use conv_stack::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};
 pub use conv2d::conv2d;
 pub use cpu::release_buffers;
-pub use distances::{Metric, scores};
+pub use distances::{Metric, distances, mahalanobis, scores};
 pub use environment::{UnknownKernels, with_reference};
 pub use gather_images::{GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;

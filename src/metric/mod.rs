@@ -1,5 +1,6 @@
 //! Distances and prototypes.
 
 pub use fewshot_kernels::{
-    EpisodeProtoLoss, Metric, ProtoLoss, episode_proto_loss, proto_loss, prototypes, scores,
+    EpisodeProtoLoss, Metric, ProtoLoss, distances, episode_proto_loss, mahalanobis, proto_loss,
+    prototypes, scores,
 };

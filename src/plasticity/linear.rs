@@ -86,11 +86,23 @@ impl<B: Backend> PlasticLinear<B> {
         rate: &Rate<B>,
     ) -> (Self, RuleState<B>) {
         let y = self.forward(x.clone());
-        self.learn(x, y, rule, state, |change, weight| change.apply(weight, rate))
+        self.learn(x, y, rule, state, rate)
     }
 
-    /// The layer after it has given `y`, `[b, neurons]`, for `x`, with the change made by `make`.
-    pub(super) fn learn<R: PlasticityRule<B>>(
+    /// The same with outputs `y`, `[b, neurons]`, that are known already or clamped from outside.
+    pub fn learn<R: PlasticityRule<B>>(
+        self,
+        x: Tensor<B, 2>,
+        y: Tensor<B, 2>,
+        rule: &R,
+        state: RuleState<B>,
+        rate: &Rate<B>,
+    ) -> (Self, RuleState<B>) {
+        self.learn_by(x, y, rule, state, |change, weight| change.apply(weight, rate))
+    }
+
+    /// The same, with the change made by `make`.
+    pub(super) fn learn_by<R: PlasticityRule<B>>(
         self,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,

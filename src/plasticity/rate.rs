@@ -31,6 +31,11 @@ impl<B: Backend> Rate<B> {
         at_least("rate", 0.0, "a number from 0 on", rate).map(Self::Fixed)
     }
 
+    /// Whether it changes nothing, ever.
+    pub fn is_zero(&self) -> bool {
+        matches!(self, Self::Fixed(0.0))
+    }
+
     /// The number; of a learned rate read from the device.
     pub fn value(&self) -> f64 {
         match self {

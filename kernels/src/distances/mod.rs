@@ -1,7 +1,10 @@
 //! How close queries are to prototypes.
 
 pub(crate) mod cpu;
+mod mahalanobis;
 pub(crate) mod reference;
+
+pub use mahalanobis::mahalanobis;
 
 use std::fmt;
 use std::str::FromStr;
@@ -72,6 +75,22 @@ pub fn scores<B: Backend>(
     match table::<B>("scores", &[&queries, &prototypes]) {
         Some(table) => wrap((table.scores)(metric, [queries, prototypes].map(unwrap))),
         None => reference::scores(queries, prototypes, metric),
+    }
+}
+
+/// The squared Euclidean distance of every query to every prototype, or one less their cosine.
+///
+/// # Shapes
+/// As those of [`scores`].
+pub fn distances<B: Backend>(
+    queries: Tensor<B, 3>,
+    prototypes: Tensor<B, 3>,
+    metric: Metric,
+) -> Tensor<B, 3> {
+    let far = scores(queries, prototypes, metric).neg();
+    match metric {
+        Metric::SquaredEuclidean => far,
+        Metric::Cosine => far + 1.0,
     }
 }
 

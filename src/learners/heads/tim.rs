@@ -228,3 +228,6 @@ impl<B: Backend> Head<B> for Tim {
         })
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests;

@@ -98,7 +98,7 @@ impl<B: Backend> Level<B> {
             }
             (Some(scale), _) => change.apply(weight, &Rate::Learned(rate.times(scale))),
         };
-        let (layer, state) = layer.learn(seen, output, rule, self.state, make);
+        let (layer, state) = layer.learn_by(seen, output, rule, self.state, make);
         (Self { state, ..self }, layer)
     }
 

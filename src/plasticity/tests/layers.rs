@@ -4,12 +4,13 @@ use burn::tensor::backend::Backend;
 
 use super::{assert_close, on_accelerators, on_backend, on_every_backend, random, read, tensor};
 use crate::plasticity::{
-    Activation, Oja, PlasticLinear, PlasticLinearConfig, Rate, Sources, explained_variance,
+    Activation, Hebb, Oja, PlasticLinear, PlasticLinearConfig, Rate, Sources, explained_variance,
     row_norm,
 };
 
 on_every_backend! {
     a_layer_adapts_by_its_rule_and_answers_as_before
+    a_clamped_output_is_what_is_learned
     a_rate_of_zero_keeps_the_weight
     sources_have_the_directions_and_powers_they_say
     oja_explains_what_the_first_source_does
@@ -24,6 +25,13 @@ fn a_layer_adapts_by_its_rule_and_answers_as_before<B: Backend>() {
     assert_close("old", &read(before.forward(x.clone())), &[0.75], 1e-6);
     assert_close("new", &read(after.weight.val()), &[0.621875, -0.1609375], 1e-6);
     assert_close("new", &read(after.forward(x)), &[1.0828125], 1e-6);
+}
+
+fn a_clamped_output_is_what_is_learned<B: Backend>() {
+    let layer = PlasticLinear::<B>::from_weight(tensor(&[0.5, -0.25], [1, 2]));
+    let (x, y) = (tensor::<B, 2>(&[2.0, 1.0], [1, 2]), tensor::<B, 2>(&[-1.0], [1, 1]));
+    let (layer, _) = layer.learn(x, y, &Hebb::new(), [None, None], &Rate::Fixed(0.1));
+    assert_close("weight", &read(layer.weight.val()), &[0.3, -0.35], 1e-6);
 }
 
 fn a_rate_of_zero_keeps_the_weight<B: Backend>() {

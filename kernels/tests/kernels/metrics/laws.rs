@@ -3,7 +3,8 @@
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, f16};
 use fewshot_kernels::{
-    Metric, episode_proto_loss, proto_loss, prototypes, scores, split_at, with_reference,
+    Metric, distances, episode_proto_loss, mahalanobis, proto_loss, prototypes, split_at,
+    with_reference,
 };
 
 use super::case::{
@@ -223,21 +224,37 @@ pub fn an_episode_with_a_class_without_examples_has_no_loss<B: AutodiffBackend>(
 pub fn distances_are_those_of_the_definition<B: AutodiffBackend>() {
     let (d, ways, count) = (5, 3, 4);
     let (q, p) = (numbers(count * d, 1), numbers(ways * d, 2));
+    // Symmetric or not, a precision has a distance.
+    let precisions = numbers(ways * d * d, 3);
     let tensor = |values: &[f32], shape: [usize; 3]| {
         Tensor::<B, 3>::from_data(TensorData::new(values.to_vec(), shape), &Default::default())
     };
     let (queries, means) = (tensor(&q, [1, count, d]), tensor(&p, [1, ways, d]));
-    let by_definition = |of: &dyn Fn(&[f32], &[f32]) -> f32| -> Vec<f32> {
-        q.chunks(d).flat_map(|q| p.chunks(d).map(move |p| of(q, p))).collect()
+    type Pair<'a> = &'a dyn Fn(&[f32], &[f32], usize) -> f32;
+    let by_definition = |of: Pair<'_>| -> Vec<f32> {
+        let rows = q.chunks(d).flat_map(|q| p.chunks(d).enumerate().map(move |(k, p)| (q, p, k)));
+        rows.map(|(q, p, k)| of(q, p, k)).collect()
     };
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     let apart = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<f32>>();
-    let euclidean = by_definition(&|q, p| dot(&apart(q, p), &apart(q, p)));
-    let found = scores(queries.clone(), means.clone(), Metric::SquaredEuclidean).neg();
+    let euclidean = by_definition(&|q, p, _| dot(&apart(q, p), &apart(q, p)));
+    let found = distances(queries.clone(), means.clone(), Metric::SquaredEuclidean);
     assert_close("squared Euclidean", &read(found), &euclidean, 1e-5);
-    let cosine = by_definition(&|q, p| 1.0 - dot(q, p) / (dot(q, q) * dot(p, p)).sqrt());
-    let found = scores(queries, means, Metric::Cosine).neg() + 1.0;
+    let cosine = by_definition(&|q, p, _| 1.0 - dot(q, p) / (dot(q, q) * dot(p, p)).sqrt());
+    let found = distances(queries.clone(), means.clone(), Metric::Cosine);
     assert_close("cosine", &read(found), &cosine, 1e-5);
+    for matrices in [1, ways] {
+        let values = &precisions[..matrices * d * d];
+        let precision = tensor(values, [matrices, d, d]).unsqueeze_dim::<4>(0);
+        let of = by_definition(&|q, p, k| {
+            let m = &values[k % matrices * d * d..][..d * d];
+            let difference = apart(q, p);
+            let mapped: Vec<f32> = m.chunks(d).map(|row| dot(row, &difference)).collect();
+            dot(&difference, &mapped)
+        });
+        let found = read(mahalanobis(queries.clone(), means.clone(), precision));
+        assert_close(&format!("Mahalanobis, {matrices} matrices"), &found, &of, 2e-5);
+    }
 }
 
 pub fn values_and_derivatives_are_those_of_pytorch<B: AutodiffBackend>() {

@@ -4,7 +4,8 @@ use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{DType, Int, Tensor};
 use fewshot_kernels::{
-    Metric, Route, episode_proto_loss, proto_loss, prototypes, route, scores, with_reference,
+    Metric, Route, episode_proto_loss, mahalanobis, proto_loss, prototypes, route, scores,
+    with_reference,
 };
 
 use super::case::{Case, METRICS, assert_close, assert_outcomes, labels, read};
@@ -101,6 +102,9 @@ fn what_does_not_fit_is_refused() {
     assert!(text.ends_with("found [2, 0, 4]"), "{text}");
     let text = refusal(|| prototypes(rows(2, 3, 4), labels(2, 4, 2), 2));
     assert_eq!(text, "embeddings [2, 3, 4] need labels [2, 3], found [2, 4]");
+    let text =
+        refusal(|| mahalanobis(rows(2, 3, 4), rows(2, 5, 4), Tensor::zeros([2, 2, 4, 4], &device)));
+    assert!(text.ends_with("need a precision [2, 1 or 5, 4, 4], found [2, 2, 4, 4]"), "{text}");
     for label in [2, -1] {
         let wrong = Tensor::<Flex, 2, Int>::from_ints([[0, label]], &device);
         let wanted = format!("a label is {label}, but there are 2 classes");
