@@ -53,6 +53,11 @@
 //! Fused bodies on the CPU keep their working memory for the next call, at most 1 GiB;
 //! [`release_buffers`] gives it back.
 #![recursion_limit = "256"]
+// Without a host or without a device, some of what both share has no caller.
+#![cfg_attr(
+    not(all(feature = "cube", any(feature = "flex", feature = "ndarray", feature = "candle"))),
+    allow(dead_code)
+)]
 
 mod alloc_counter;
 mod axpy;

@@ -186,7 +186,6 @@ pub struct CallTable<B: Backend, S> {
 }
 
 impl<B: Runs<S>, S> CallTable<B, S> {
-    #[cfg_attr(not(feature = "cube"), allow(dead_code))]
     pub fn new() -> Self {
         Self { run: B::run }
     }
