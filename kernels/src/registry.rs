@@ -1,12 +1,12 @@
 //! The registry of fused operations: tables of functions (vtables), keyed by the type of the backend.
 //!
 //! A backend has a table for each family of operations that it fuses. The registry fills itself on first
-//! use with the backends of the enabled features.
+//! use with the backends of the enabled features; [`register`] is open to other backends.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy};
@@ -14,27 +14,27 @@ use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 
-use crate::axpy;
+use crate::axpy::{self, AxpyTable, FusedAxpy};
 use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::fallback::all_f32;
+use crate::gather_images::{FusedGather, GatherTable};
 use crate::host::{HostBackend, HostTable};
 use crate::layers::LayerTable;
 use crate::layers::node::record;
 use crate::linear_stack::LinearCall;
+use crate::local_learning::{FusedLocalLearning, LocalTable};
 use crate::metrics::{FusedMetrics, MetricTable};
-use crate::optim_step::StepTable;
-use crate::twice_differentiable::{Results, Runs, TwiceDifferentiable, TwiceDifferentiableBackend};
+use crate::optim_step::{FusedSteps, StepTable};
+use crate::task_loss::TaskLossCall;
+use crate::twice_differentiable::{
+    CallTable, Results, Runs, TwiceDifferentiable, TwiceDifferentiableBackend,
+};
 #[cfg(feature = "cube")]
 use crate::{
-    axpy::{AxpyTable, FusedAxpy},
-    gather_images::{FusedGather, GatherTable},
     limits::{LimitTable, MeasuredLimits},
-    local_learning::{FusedLocalLearning, LocalTable},
-    optim_step::FusedSteps,
-    task_loss::TaskLossCall,
-    twice_differentiable::{CallTable, InnermostBackend},
+    twice_differentiable::InnermostBackend,
 };
 
 /// A backend with fused bodies for the operations of every level of autodiff: an accelerator or a
@@ -144,9 +144,38 @@ impl fmt::Display for Route {
     }
 }
 
-type Registry = HashMap<TypeId, Box<dyn Any + Send + Sync>>;
+type Registry = HashMap<TypeId, &'static (dyn Any + Send + Sync)>;
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(built_in);
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built_in()));
+
+/// Opens all fused paths to a [`HostBackend`] of your own, bare, under autodiff and under two levels of it
+/// of which the outer one keeps everything; to other stacks by [`register`]. Registering twice changes
+/// nothing.
+///
+/// `Flex`, `NdArray<f32, i64>` and `Candle<f32, i64>` are registered from the start.
+pub fn register_host<B: HostBackend>() {
+    insert_host::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Opens the fused path to `B`, for instance another accelerator of CubeCL's; to `Autodiff<B>` and
+/// `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of optimizers by [`register_steps`].
+pub fn register<B: FusedOps>() {
+    insert::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Opens the fused path of optimizer steps and of local learning to `B`, an accelerator without autodiff.
+pub fn register_steps<B: FusedSteps + FusedLocalLearning>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    add(&mut registry, StepTable::<B>::new);
+    add(&mut registry, LocalTable::<B>::new);
+}
+
+/// Opens the fused paths that only an accelerator has to `B`: those of lists of tensors
+/// ([`axpy_all`](crate::axpy_all)), of [`gather_images`](crate::gather_images()) and of
+/// [`task_loss`](crate::task_loss()); to `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own.
+pub fn register_accelerator<B: FusedAxpy + FusedGather + Runs<TaskLossCall>>() {
+    insert_accelerator::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
+}
 
 /// The path that the operations of `B` take in this process.
 ///
@@ -186,7 +215,8 @@ pub(crate) fn table<T: Any + Send + Sync>() -> Option<&'static T> {
     if environment::wants_reference() {
         return None;
     }
-    REGISTRY.get(&TypeId::of::<T>())?.downcast_ref()
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    registry.get(&TypeId::of::<T>())?.downcast_ref()
 }
 
 /// This table, if the backend has it and all elements are f32; `operation` is the name of what asks.
@@ -197,27 +227,32 @@ pub(crate) fn f32_table<T: Any + Send + Sync>(
     table().filter(|_| all_f32(operation, types))
 }
 
-fn add<T: Any + Send + Sync>(registry: &mut Registry, table: T) {
-    registry.insert(TypeId::of::<T>(), Box::new(table));
+fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T) {
+    registry.entry(TypeId::of::<T>()).or_insert_with(|| Box::leak(Box::new(table())));
 }
 
 fn insert<B: FusedOps>(registry: &mut Registry) {
-    let stacks = StackTable::<B> {
+    add(registry, || StackTable::<B> {
         on_host: B::ON_HOST,
         conv_stack: B::run,
         linear_stack: |operands, call| B::run(operands, call).0,
         axpy: B::axpy,
-    };
-    add(registry, stacks);
-    add(registry, LayerTable::<B>::new());
-    add(registry, MetricTable::<B>::new());
+    });
+    add(registry, LayerTable::<B>::new);
+    add(registry, MetricTable::<B>::new);
+}
+
+fn insert_accelerator<B: FusedAxpy + FusedGather + Runs<TaskLossCall>>(registry: &mut Registry) {
+    add(registry, AxpyTable::<B>::new);
+    add(registry, GatherTable::<B>::new);
+    add(registry, CallTable::<B, TaskLossCall>::new);
 }
 
 /// A backend bare, and under one and two levels of autodiff, the inner one with either strategy.
 fn insert_host<B: HostBackend>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
-    add(registry, StepTable::<B>::new());
-    add(registry, HostTable::<B>::new());
+    add(registry, StepTable::<B>::new);
+    add(registry, HostTable::<B>::new);
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);
@@ -247,13 +282,11 @@ where
         B: FusedOps + FusedAxpy + FusedGather + Runs<TaskLossCall>,
     {
         insert::<B>(registry);
-        add(registry, AxpyTable::<B>::new());
-        add(registry, GatherTable::<B>::new());
-        add(registry, CallTable::<B, TaskLossCall>::new());
+        insert_accelerator::<B>(registry);
     }
-    add(registry, StepTable::<B>::new());
-    add(registry, LocalTable::<B>::new());
-    add(registry, LimitTable::<B>::new());
+    add(registry, StepTable::<B>::new);
+    add(registry, LocalTable::<B>::new);
+    add(registry, LimitTable::<B>::new);
     insert_all::<B>(registry);
     insert_all::<Autodiff<B>>(registry);
     insert_all::<Autodiff<B, BalancedCheckpointing>>(registry);

@@ -31,7 +31,7 @@ use crate::registry::{self, function_table};
 const MOST_WORK: usize = 1 << 24;
 
 /// What layers learn in some ticks: the operands, and, with other values, the results.
-pub(crate) struct LocalTensors<T> {
+pub struct LocalTensors<T> {
     /// The inputs of all ticks, `[b, T, inputs]`; of the results each layer's outputs,
     /// `[b, firings, neurons]`, where they are wanted and there are any.
     pub values: Vec<T>,
@@ -43,7 +43,7 @@ pub(crate) struct LocalTensors<T> {
 
 /// A backend with a body for many ticks at once, an accelerator. On a host an operation costs next to
 /// nothing, so that tick after tick is as good.
-pub(crate) trait FusedLocalLearning: Backend {
+pub trait FusedLocalLearning: Backend {
     /// Layers that it takes at most on a device.
     fn most_layers(device: &Self::Device) -> usize;
 

@@ -83,7 +83,7 @@ pub enum Factors {
 
 impl StepRule {
     /// The factors of the step after `time` others.
-    pub(super) fn factors(&self, time: usize, rate: f64) -> Factors {
+    pub fn factors(&self, time: usize, rate: f64) -> Factors {
         match *self {
             Self::Sgd { momentum, weight_decay } => Factors::Sgd {
                 decay: Decay::new(weight_decay, rate),

@@ -12,7 +12,7 @@ mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 mod cube;
-pub(crate) mod factors;
+pub mod factors;
 #[cfg(feature = "fusion")]
 mod fusion;
 mod reference;
@@ -156,7 +156,7 @@ impl<T: TensorMetadata> StepTensors<T> {
 /// Tensors are f32, but for parameters and gradients of the types that are [taken](FusedLayers::takes). They
 /// have any layout and shapes that fit; those of one call may lie on several devices. There is at least one, and
 /// all have elements.
-pub(crate) trait FusedSteps: FusedLayers {
+pub trait FusedSteps: FusedLayers {
     /// See [`optim_step`](crate::optim_step()): the order is kept, `time` is one more, and the state
     /// has all tensors of the rule. [`StepRule::factors`] says what to multiply with. Memory is
     /// overwritten only where nothing else holds it.
