@@ -12,15 +12,9 @@ pub fn interleave<S: Simd>(simd: S, planes: &[f32], places: &[usize], map: &mut 
     let mut block = [0.0; BLOCK];
     for half in [0, S::WIDTH] {
         let planes = &planes[half * plane..];
-        let mut places = places.iter();
-        let mut write = |block: &[f32], pixels: usize| {
-            for (pixel, place) in block.chunks_exact(S::WIDTH).zip(places.by_ref().take(pixels)) {
-                simd.store(&mut map[*place + half..], simd.load(pixel));
-            }
-        };
         for first in (0..plane - plane % S::WIDTH).step_by(S::WIDTH) {
             simd.transpose((&planes[first..], plane), (&mut block, S::WIDTH), S::WIDTH);
-            write(&block[..S::WIDTH * S::WIDTH], S::WIDTH);
+            write(simd, &block, &places[first..first + S::WIDTH], (&mut *map, half));
         }
         let left = plane % S::WIDTH;
         let last = plane - left;
@@ -38,7 +32,15 @@ pub fn interleave<S: Simd>(simd: S, planes: &[f32], places: &[usize], map: &mut 
             }
             simd.transpose((&padded, S::WIDTH), (&mut block, S::WIDTH), left);
         }
-        write(&block[..left * S::WIDTH], left);
+        write(simd, &block, &places[last..], (&mut *map, half));
+    }
+}
+
+/// Writes a vector of the block to every place, from the float `half` of a pixel on.
+#[inline(always)]
+fn write<S: Simd>(simd: S, block: &[f32], places: &[usize], (map, half): (&mut [f32], usize)) {
+    for (vector, place) in block.chunks_exact(S::WIDTH).zip(places) {
+        simd.store(&mut map[place + half..], simd.load(vector));
     }
 }
 
@@ -49,24 +51,25 @@ pub fn separate<S: Simd>(simd: S, map: &[f32], places: &[usize], planes: &mut [f
     let mut block = [0.0; BLOCK];
     for half in [0, S::WIDTH] {
         let planes = &mut planes[half * plane..(half + S::WIDTH) * plane];
-        let mut places = places.iter();
-        let mut read = |block: &mut [f32], pixels: usize| {
-            let pixels = block.chunks_exact_mut(S::WIDTH).take(pixels);
-            for (pixel, place) in pixels.zip(places.by_ref()) {
-                simd.store(pixel, simd.load(&map[*place + half..]));
-            }
-        };
         for first in (0..plane - plane % S::WIDTH).step_by(S::WIDTH) {
-            read(&mut block, S::WIDTH);
+            read(simd, (map, half), &places[first..first + S::WIDTH], &mut block);
             simd.transpose((&block, S::WIDTH), (&mut planes[first..], plane), S::WIDTH);
         }
         let left = plane % S::WIDTH;
         if left > 0 {
             let mut turned = [0.0; BLOCK];
-            read(&mut block, left);
+            read(simd, (map, half), &places[plane - left..], &mut block);
             simd.transpose((&block, S::WIDTH), (&mut turned, S::WIDTH), S::WIDTH);
             let rows = planes.chunks_exact_mut(plane).zip(turned.chunks_exact(S::WIDTH));
             rows.for_each(|(row, turned)| row[plane - left..].copy_from_slice(&turned[..left]));
         }
+    }
+}
+
+/// Reads a vector of the block from every place, from the float `half` of a pixel on.
+#[inline(always)]
+fn read<S: Simd>(simd: S, (map, half): (&[f32], usize), places: &[usize], block: &mut [f32]) {
+    for (vector, place) in block.chunks_exact_mut(S::WIDTH).zip(places) {
+        simd.store(vector, simd.load(&map[place + half..]));
     }
 }
