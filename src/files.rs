@@ -32,7 +32,8 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Puts a file that is whole where it belongs, in the place of what was there: synced, renamed.
+/// Puts a file that is whole, and that may be written to, where it belongs, in the place of what was there:
+/// synced, renamed.
 ///
 /// # Errors
 /// If one of the two fails; both files are as they were.

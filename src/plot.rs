@@ -76,8 +76,8 @@ pub fn drawn<T>(
     Ok(text)
 }
 
-/// What [`write()`] draws a panel with: a title and named curves from 0 to a given end, over a time
-/// from 0 on that is called `x`.
+/// What [`write()`] draws a panel with: a title and named curves over time, from 0 to a given end; `x` is the
+/// label of the time axis.
 pub fn over_time(
     x: &str,
 ) -> impl Fn(&Panel, &(&str, f64, Vec<NamedCurve>)) -> Result<(), PlotError> + '_ {

@@ -42,6 +42,9 @@ impl HostBackend for burn::backend::Flex {
 }
 #[cfg(feature = "ndarray")]
 impl HostBackend for burn::backend::NdArray<f32, i64> {}
+/// Not registered from the start.
+#[cfg(feature = "ndarray")]
+impl HostBackend for burn::backend::NdArray<f32, i32> {}
 #[cfg(feature = "candle")]
 #[allow(deprecated)]
 impl HostBackend for burn::backend::Candle<f32, i64> {}

@@ -1,9 +1,8 @@
 //! Fused operations for few-shot learning on [Burn](https://burn.dev) backends.
 //!
-//! Every operation is a function generic over `B: Backend`. Behind it stands one registry of backends:
-//! one of those takes the fused path, any other one runs the plain-Burn reference, which is also the
-//! law the fused path is tested against. [`route`] tells which, and [`with_reference`] runs the
-//! reference beside it.
+//! Every operation is a function generic over `B: Backend`. A backend in the registry takes the fused path
+//! ([`register`] puts another one there); any other runs the plain-Burn reference, which is also the law the
+//! fused path is tested against. [`route`] tells which, and [`with_reference`] runs the reference beside it.
 //!
 //! | operation | what is fused |
 //! |---|---|

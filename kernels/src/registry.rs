@@ -261,7 +261,7 @@ fn insert_host<B: HostBackend>(registry: &mut Registry) {
 }
 
 /// An accelerator in the same way; where there are two levels of autodiff, both keep everything.
-#[cfg(feature = "cube")]
+#[cfg(any(feature = "wgpu", feature = "cuda", feature = "rocm"))]
 // Unit tests are about the host, and register no accelerator.
 #[cfg_attr(test, allow(dead_code))]
 fn insert_device<B>(registry: &mut Registry)

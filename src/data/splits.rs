@@ -1,4 +1,4 @@
-use crate::data::{ClassDataset, ImageSet};
+use crate::data::{ClassDataset, ImageSet, Result, Rotations, Scaling};
 
 /// Three sets with no class in common: few-shot learning is tested on classes never seen before.
 #[derive(Clone, Debug)]
@@ -21,9 +21,33 @@ impl Splits {
         Self { train, validation, test }
     }
 
+    /// The three sets with quarter turns treated this way.
+    ///
+    /// # Errors
+    /// If the images are not square.
+    pub fn with_rotations(self, rotations: Rotations) -> Result<Self> {
+        self.try_map(|set| set.with_rotations(rotations))
+    }
+
+    /// The three sets scaled this way.
+    ///
+    /// # Errors
+    /// If the scaling is not one for images of this many channels.
+    pub fn with_scaling(self, scaling: &Scaling) -> Result<Self> {
+        self.try_map(|set| set.with_scaling(scaling.clone()))
+    }
+
     /// How many classes each set has: train, validation, test.
     pub fn classes(&self) -> [usize; 3] {
         [self.train.classes(), self.validation.classes(), self.test.classes()]
+    }
+
+    fn try_map(self, change: impl Fn(ImageSet) -> Result<ImageSet>) -> Result<Self> {
+        Ok(Self {
+            train: change(self.train)?,
+            validation: change(self.validation)?,
+            test: change(self.test)?,
+        })
     }
 }
 
@@ -32,13 +56,27 @@ mod tests {
     use super::*;
     use crate::data::ImageShape;
 
-    #[test]
-    fn a_partition_takes_the_classes_in_order() {
+    fn four_classes() -> Splits {
         let classes = ["a", "b", "c", "d"].map(|name| (name.to_string(), 1));
         let set = ImageSet::new(ImageShape::new(1, 1, 1), vec![0; 4], classes).unwrap();
-        let splits = Splits::partition(&set, &[3, 1, 0, 2], [2, 1, 1]);
+        Splits::partition(&set, &[3, 1, 0, 2], [2, 1, 1])
+    }
+
+    #[test]
+    fn a_partition_takes_the_classes_in_order() {
+        let splits = four_classes();
         assert_eq!(splits.classes(), [2, 1, 1]);
         assert_eq!(splits.train.class_name(0), "d");
         assert_eq!(splits.test.class_name(0), "c");
+    }
+
+    #[test]
+    fn a_change_reaches_all_three() {
+        let scaling = Scaling { mean: vec![0.5], std: vec![0.5] };
+        let splits = four_classes().with_rotations(Rotations::AsClasses).unwrap();
+        let splits = splits.with_scaling(&scaling).unwrap();
+        assert_eq!(splits.classes(), [8, 4, 4]);
+        assert_eq!(splits.test.scaling(), &scaling);
+        assert!(splits.with_scaling(&Scaling::unit(3)).is_err());
     }
 }

@@ -2,8 +2,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Bytes from which an allocation may raise the peak. Launches on an accelerator allocate less, hundreds of
-/// times a step, and another thread frees it: with one counter for all, both would mostly wait for its cache line.
+/// Bytes from which an allocation may raise the peak. Launches on an accelerator make smaller allocations, hundreds
+/// a step, which another thread frees: with one counter for all, both would mostly wait for its cache line.
 const LARGE: usize = 4096;
 
 /// Counters of smaller allocations; threads share them where there are more threads.

@@ -179,11 +179,12 @@ pub fn copy_time<B: Backend>(
     (table::<B>()?.copy_time)(device, bytes, seconds)
 }
 
-/// The times of the product of two square matrices by each algorithm, at least one, measured for about so many
-/// seconds each. The values are checked; an algorithm that fails is logged with the reason and skipped.
+/// The times of the product of two square matrices, by the algorithms that `strategies` asks for, in the order
+/// in which they are tried; at least one. Each is measured for about `seconds`. Values are checked; an
+/// algorithm that fails is logged with the reason and skipped.
 ///
 /// # Errors
-/// As [`launch_time`], and [`LimitError::NoProduct`] if all ways are refused.
+/// As [`launch_time`], and [`LimitError::NoProduct`] if all algorithms are refused.
 pub fn product_times<B: Backend>(
     device: &B::Device,
     of: ProductType,

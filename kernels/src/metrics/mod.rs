@@ -83,8 +83,8 @@ pub trait FusedMetrics: FusedLayers {
         gradients: bool,
     ) -> LossOutput<FloatTensor<Self>>;
 
-    /// [`proto_loss`](Self::proto_loss) of episodes whose embeddings `x` `[t, n + q, d]` are those of the support, then of the queries,
-    /// for labels `[t, n]` and `[t, q]`; there is an example and a query.
+    /// [`proto_loss`](Self::proto_loss) of episodes whose embeddings `x` `[t, n + q, d]` are those of the
+    /// support, then of the queries, for labels `[t, n]` and `[t, q]`; there is an example and a query.
     fn episode_loss(
         call: LossCall,
         x: FloatTensor<Self>,

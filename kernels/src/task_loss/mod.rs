@@ -34,7 +34,7 @@ pub struct TaskLossCall {
 /// What is wanted of a loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TaskLossOptions {
-    /// Its factor.
+    /// Factor of the loss.
     pub factor: f64,
     /// Whether its gradient alone is wanted: its value then need not be computed, and means nothing.
     pub gradient_alone: bool,

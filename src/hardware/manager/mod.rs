@@ -1,4 +1,4 @@
-//! A device of one backend type, and work on it.
+//! The devices of one backend type, and work on them.
 
 mod discovery;
 #[cfg(all(test, feature = "flex"))]
@@ -18,8 +18,7 @@ use super::{
 
 /// The devices of one backend type, chosen and set up as a [`HardwareConfig`] says.
 ///
-/// The choice between backends is [`Inventory::select`](super::Inventory::select) and
-/// [`run_on`](super::run_on).
+/// The choice between backends is [`Inventory::select`] and [`run_on`](super::run_on).
 ///
 /// # Example
 /// ```

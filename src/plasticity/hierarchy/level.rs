@@ -70,7 +70,7 @@ impl<B: Backend> Level<B> {
             None => output,
         };
         self.output = Some(output.clone());
-        if matches!(learning.rate, Rate::Fixed(0.0)) {
+        if learning.rate.is_zero() {
             return (self, layer, output);
         }
         if learning.rule.settles() && self.bound.is_none() {

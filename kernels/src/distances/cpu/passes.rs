@@ -113,8 +113,8 @@ pub fn pass(
     PassOutput { out, gradients }
 }
 
-/// The slots of all tasks, each with its part of the memory, of which every slot has as many floats by prototypes
-/// and of column sums as given.
+/// The slots of all tasks with their parts of the memory; a slot has `part` floats for its gradient by prototypes
+/// and `padded` column sums.
 fn slots<'a>(
     dims: Dims,
     options: PassOptions,
