@@ -420,7 +420,7 @@ mod laws {
             let indices = [4, 0, 9];
             let batch = sampler.batch::<B>(indices, &Default::default());
             assert_eq!((batch.tasks(), batch.ways()), (3, 3));
-            let batch = (*batch).clone();
+            let batch = batch.into_tensors();
             let ImageShape { channels, height, width } = dataset.image_shape();
             assert_eq!(batch.support.images.dims(), [3, 6, channels, height, width]);
             assert_eq!(batch.queries.dims(), [3, 3, channels, height, width]);

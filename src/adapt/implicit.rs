@@ -80,7 +80,8 @@ impl Proximal {
     /// The gradient of `loss` of the fast weights `values` by what their inner loop began with:
     /// `(I + H / strength)^-1 v`, or that which is damped, for `lanes` tasks, with `v` the gradient of the
     /// outer loss and `H` the Hessian of the support loss, whose gradient is `gradient_fn` without the
-    /// proximal term. Exact where `values` are a minimum and conjugate gradients have converged.
+    /// proximal term. What does not move is frozen and has no gradient here. Exact where `values` are a
+    /// minimum and conjugate gradients have converged.
     pub(crate) fn gradient<B: AutodiffBackend>(
         self,
         gradient_fn: &GradientFn<'_, B>,

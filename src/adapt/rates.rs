@@ -25,8 +25,8 @@ pub enum RateKind {
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.
     PerStep,
-    /// As [`PerStep`](Self::PerStep) and in the same paper, with gains and shifts for each step of the
-    /// normalisation layers, tensors called `gamma` and `beta`, which do not move in the inner loop then.
+    /// As [`PerStep`](Self::PerStep) and in the same paper, and, for each step, gains and shifts of the
+    /// normalisation layers: tensors called `gamma` and `beta`, which then do not move in the inner loop.
     PerStepWithNorms,
     /// A rate for each adapted value, the same at every step.
     ///

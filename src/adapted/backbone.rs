@@ -243,8 +243,16 @@ impl<B: Backend> PretrainedBackbone<B> {
         (rows, length)
     }
 
-    /// Feature vectors of the pictures in files, their length, and something else that is made of each picture; few
-    /// pictures are in memory at a time.
+    /// Feature vectors of the pictures in files, and their length; few pictures are in memory at a time.
+    ///
+    /// # Errors
+    /// At the first file that cannot be read.
+    pub fn embed_files(&self, files: &[PathBuf]) -> Result<(Vec<f32>, usize)> {
+        let (rows, length, _) = self.embed_each(files, |_| ())?;
+        Ok((rows, length))
+    }
+
+    /// The same, with something else that is made of each picture.
     pub(super) fn embed_each<T: Send>(
         &self,
         files: &[PathBuf],
@@ -270,7 +278,7 @@ impl<B: Backend> PretrainedBackbone<B> {
         let mut length = 0;
         let mut classes = Vec::new();
         for (class, files) in picture_files(root)? {
-            let (rows, features, _) = self.embed_each(&files, |_| ())?;
+            let (rows, features) = self.embed_files(&files)?;
             length = features;
             classes.push((class, rows));
         }

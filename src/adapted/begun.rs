@@ -8,8 +8,8 @@ use super::model_file::{Content, Noted};
 use super::{Calibration, LeftOut, PretrainedBackbone, Result, Thumbnail};
 use crate::data::Features;
 
-/// What an [`AdaptedModel`](super::AdaptedModel) is learned from; with a single class, when there is nothing to choose
-/// among yet, a model of its own.
+/// The examples of an [`AdaptedModel`](super::AdaptedModel), with the network that embedded them. While there is a
+/// single class, it is all there is of the model.
 ///
 /// Its file is that of an [`AdaptedModel`](super::AdaptedModel), which opens it when it has two classes.
 #[derive(Clone)]
@@ -41,7 +41,8 @@ impl<B: Backend> BegunModel<B> {
         Content::read(path)?.begun(path, weights, device)
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file, whole or not at all. [`AdaptedModel::write`](super::AdaptedModel::write) has the calibration
+    /// besides, and what was found by leaving examples out.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -48,7 +48,7 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Errors
     /// If there is no picture, and at the first one that cannot be read.
     pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self> {
-        let kept = self.begun.thumbnails.iter().any(Option::is_some);
+        let kept = self.has_thumbnails();
         let beside = |picture: &Picture| if kept { small(picture) } else { None };
         let (mut rows, _, mut thumbnails) = self.begun.backbone.embed_each(files, beside)?;
         let mut classes = self.all();
@@ -74,6 +74,16 @@ impl<B: Backend> AdaptedModel<B> {
         };
         classes.remove(place);
         self.changed(classes)
+    }
+
+    /// Small pictures of the [examples](Self::examples), row by row, where there are any.
+    pub fn thumbnails(&self) -> &[Option<Thumbnail>] {
+        &self.begun.thumbnails
+    }
+
+    /// Whether there is a small picture of any example.
+    pub fn has_thumbnails(&self) -> bool {
+        self.begun.thumbnails.iter().any(Option::is_some)
     }
 
     /// With these small pictures of the [examples](Self::examples), row by row.

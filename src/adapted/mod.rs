@@ -160,7 +160,7 @@ impl<B: Backend> AdaptedModel<B> {
     }
 
     /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone; of one that
-    /// was trained here the weights, too; and the small pictures that there are, up to 48 MiB.
+    /// was trained here the weights, too; and the [small pictures](Self::thumbnails) that there are, up to 48 MiB.
     ///
     /// # Errors
     /// When the file cannot be written.

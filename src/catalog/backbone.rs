@@ -1,11 +1,12 @@
 use std::sync::LazyLock;
 
 use fewshot_models::{Conv4Config, CostModel, MlpConfig};
+use serde::{Deserialize, Serialize};
 
 use crate::hardware::HardwareError;
 
 /// A network that can be chosen by name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Backbone {
     /// What to ask for it by.
     pub name: String,
@@ -16,7 +17,8 @@ pub struct Backbone {
 }
 
 /// The networks there are, as their configurations.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BackboneConfig {
     /// Convolution blocks.
     Conv4(Conv4Config),

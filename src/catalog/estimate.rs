@@ -179,7 +179,7 @@ impl Estimate {
 fn at_once(lanes: usize, route: Route) -> usize {
     match route {
         Route::Host(_) => lanes.saturating_mul(rayon::current_num_threads()),
-        _ => lanes,
+        Route::Device(_) | Route::Reference | Route::Forced => lanes,
     }
 }
 

@@ -43,6 +43,7 @@ impl CliError {
     /// shells have it.
     pub(crate) fn code(&self) -> u8 {
         match self {
+            // The data lacks something.
             Self::Episode(
                 EpisodeError::NotEnoughClasses { .. } | EpisodeError::NotEnoughExamples { .. },
             ) => 1,

@@ -141,6 +141,12 @@ impl<B: Backend> From<EpisodeTensors<B>> for EpisodeBatch<B> {
 }
 
 impl<B: Backend> EpisodeBatch<B> {
+    /// The tensors themselves.
+    pub fn into_tensors(mut self) -> EpisodeTensors<B> {
+        let _ = &*self;
+        self.tensors.take().expect("they were looked at")
+    }
+
     /// Number of tasks.
     pub fn tasks(&self) -> usize {
         match &self.drawn {

@@ -44,20 +44,13 @@ pub trait TaskKind: Copy + Debug + Send + Sync + 'static {
         Self::loss_with(outputs, targets, TaskLossOptions::default())
     }
 
-    /// The [`loss`](Self::loss) times the factor of the options, which its gradients are multiplied by too;
-    /// cross-entropy or the squared error, as the [measure](Self::MEASURE) is. Where the gradient alone is wanted, the
-    /// value may still be computed.
+    /// The [`loss`](Self::loss) times the factor of the options, which its gradients are multiplied by too.
+    /// Where the gradient alone is wanted, the value may still be computed.
     fn loss_with<B: Backend>(
         outputs: Tensor<B, 3>,
         targets: Tensor<B, 3>,
         options: TaskLossOptions,
-    ) -> Tensor<B, 1> {
-        let loss = match Self::MEASURE {
-            Measure::Accuracy => TaskLoss::CrossEntropy,
-            Measure::SquaredError => TaskLoss::SquaredError,
-        };
-        task_loss_with(outputs, targets, loss, options)
-    }
+    ) -> Tensor<B, 1>;
 
     /// Each task's measure, `[t]`.
     fn scores<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1>;
@@ -148,6 +141,14 @@ impl TaskKind for Classification {
         queries.part(tasks).examples()
     }
 
+    fn loss_with<B: Backend>(
+        logits: Tensor<B, 3>,
+        targets: Tensor<B, 3>,
+        options: TaskLossOptions,
+    ) -> Tensor<B, 1> {
+        task_loss_with(logits, targets, TaskLoss::CrossEntropy, options)
+    }
+
     fn scores<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
         let tasks = logits.dims()[0];
         let right = logits.argmax(2).equal(targets.argmax(2)).float();
@@ -183,6 +184,14 @@ impl TaskKind for Regression {
 
     fn judged<B: Backend>(batch: &RegressionBatch<B>, tasks: Range<usize>) -> Examples<B> {
         batch.queries.part(tasks)
+    }
+
+    fn loss_with<B: Backend>(
+        outputs: Tensor<B, 3>,
+        targets: Tensor<B, 3>,
+        options: TaskLossOptions,
+    ) -> Tensor<B, 1> {
+        task_loss_with(outputs, targets, TaskLoss::SquaredError, options)
     }
 
     fn scores<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {

@@ -1,5 +1,5 @@
-//! Learners behind one interface, [`Learner::adapt`], then [`Adapted::predict`]; one paper a file, but for the
-//! relatives of [`Maml`], which are constructors in one.
+//! Learners behind one interface, [`Learner::adapt`], then [`Adapted::predict`]; each paper has a
+//! file, except the relatives of [`Maml`], whose constructors share `maml/relatives.rs`.
 //!
 //! A method that works on embeddings is a [head](heads), which [`EmbeddingLearner`] puts on an encoder.
 

@@ -33,7 +33,8 @@ use crate::precision::Precision;
 #[derive(Module, Debug)]
 pub struct Plastic<B: Backend, E> {
     encoder: E,
-    connections: PlasticConnections<B>,
+    /// The connections to the outputs.
+    pub connections: PlasticConnections<B>,
 }
 
 /// The rate that traces begin with; a support is shown but once here.
@@ -117,7 +118,8 @@ where
 pub struct AdaptedPlastic<B: Backend, E: Encoder<B>> {
     learner: Plastic<B, E>,
     /// Fixed and plastic parts together, `[t, features, ways]`.
-    connections: Tensor<B, 3>,
+    /// Fixed and plastic parts together, `[t, features, ways]`.
+    pub connections: Tensor<B, 3>,
 }
 
 impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedPlastic<B, E> {

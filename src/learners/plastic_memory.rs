@@ -28,7 +28,8 @@ use crate::plasticity::{PlasticConnections, TraceRule};
 /// backpropagation", ICML 2018, section 4.1.
 #[derive(Module, Debug)]
 pub struct PlasticMemory<B: Backend> {
-    connections: PlasticConnections<B>,
+    /// The connections among all neurons.
+    pub connections: PlasticConnections<B>,
     rounds: usize,
     steps: usize,
     pause: usize,

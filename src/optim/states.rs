@@ -11,7 +11,7 @@ use fewshot_kernels::{StepRule, StepState};
 
 use super::BurnRecords;
 
-/// A module: the type of a record does not depend on it.
+/// Stands for any module: the type of a record is the same for all.
 type AnyModule<B> = Param<Tensor<B, 1>>;
 
 /// The record of Burn's optimizer.

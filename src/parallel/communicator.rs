@@ -20,7 +20,8 @@ pub trait Communicator: Send + Sync {
     /// The bytes of every process, in their order; lengths may differ.
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError>;
 
-    /// Replaces `bytes` by those of process 0, of whatever length.
+    /// Replaces `bytes` by those of process 0, of whatever length. By default gathers the bytes of all
+    /// processes; override it where there is a broadcast.
     fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), ParallelError> {
         *bytes = self.all_gather(bytes)?.swap_remove(0);
         Ok(())

@@ -110,7 +110,7 @@ impl FlatGradients {
         self
     }
 
-    /// The same with zeros for those of `present`, which holds all that are here, without a gradient here.
+    /// The same with zeros for parameters of `present` that have no gradient here; `present` must hold all that have one.
     pub(super) fn spread(self, present: &[bool]) -> Self {
         if self.present == present {
             return self;

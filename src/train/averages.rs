@@ -2,7 +2,7 @@
 //!
 //! Their changes travel with the gradients, under the ids of the averages.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
@@ -11,11 +11,11 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot_models::nn::RUNNING_AVERAGES;
 
 /// Running averages, all of them vectors, by their ids.
-pub(super) type Averages<B> = HashMap<ParamId, Tensor<<B as AutodiffBackend>::InnerBackend, 1>>;
+pub(super) type Averages<B> = BTreeMap<ParamId, Tensor<<B as AutodiffBackend>::InnerBackend, 1>>;
 
 /// The running averages of `module`.
 pub(super) fn of<B: AutodiffBackend, M: Module<B>>(module: &M) -> Averages<B> {
-    let mut found = Collect::<B> { within: Vec::new(), values: HashMap::new() };
+    let mut found = Collect::<B> { within: Vec::new(), values: BTreeMap::new() };
     module.visit(&mut found);
     found.values
 }

@@ -38,7 +38,7 @@ impl<D> ReplicaGroup<D> {
         Ok(flags[0] > 0.0)
     }
 
-    /// That of the lowest rank that has one, in all processes.
+    /// The divergence of the lowest rank that found one, in all processes.
     pub(super) fn first_of(
         &self,
         mine: Option<Divergence>,

@@ -180,7 +180,7 @@ fn a_head_of_prototypes_ranks_as_a_prototypical_network_does() {
         let tasks = tasks.map(|task| encoder.encode(task.flatten(0, 1), BnStatistics::Batch));
         Tensor::stack::<3>(tasks.collect(), 0)
     };
-    let batch = (*batch).clone();
+    let batch = batch.into_tensors();
     let means = prototypes(embed(batch.support.images), batch.support.labels, WAYS);
     let expected = scores(embed(batch.queries), means, Metric::SquaredEuclidean);
     let log = |logits: Tensor<B, 3>| log_softmax(logits, 2).into_data().into_vec::<f32>().unwrap();

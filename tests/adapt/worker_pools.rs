@@ -13,7 +13,7 @@ use crate::laws::{WAYS, convolutional, encoder, learner, outcome_on};
 
 /// The same tasks several times.
 fn repeated<B: Backend>(batch: EpisodeBatch<B>, times: usize) -> EpisodeBatch<B> {
-    let EpisodeTensors { support, queries, query_labels } = (*batch).clone();
+    let EpisodeTensors { support, queries, query_labels } = batch.into_tensors();
     let Support { images, labels, ways } = support;
     EpisodeBatch::from(EpisodeTensors {
         support: Support {

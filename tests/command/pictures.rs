@@ -152,7 +152,7 @@ fn small_pictures_of_examples_stay_with_them() {
             let Rgb(pixel) = *shown.get_pixel(48, 48);
             (0..3).max_by_key(|&channel| pixel[channel]).unwrap()
         };
-        open().begun().thumbnails.iter().map(|file| file.as_ref().map(colour)).collect()
+        open().thumbnails().iter().map(|file| file.as_ref().map(colour)).collect()
     };
     let of = |counts: [(usize, usize); 3]| -> Vec<Option<usize>> {
         counts.iter().flat_map(|&(colour, count)| vec![Some(colour); count]).collect()

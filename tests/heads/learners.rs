@@ -146,7 +146,7 @@ fn episodes_of_unknown_classes_are_refused() {
     assert!(learner(12).check(&batch).is_ok());
     let found = learner(2).check(&batch);
     assert!(matches!(found, Err(AdaptError::BaseClasses { wanted: 2, found: Some(_) })));
-    let unknown = EpisodeBatch::from((*batch).clone());
+    let unknown = EpisodeBatch::from(batch.into_tensors());
     let found = learner(12).check(&unknown);
     assert!(matches!(found, Err(AdaptError::BaseClasses { wanted: 12, found: None })));
 }

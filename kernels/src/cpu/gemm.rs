@@ -60,7 +60,7 @@ impl<'a> RightMatrix<'a> {
         let tasks = (values.len() / TASK).clamp(1, rayon::current_num_threads());
         let shape = Self { values: CowBuffer::Borrowed(&[]), row: None, steps, columns, width };
         let mut rest = &mut values[..];
-        let mut panels = Vec::new();
+        let mut panels = Vec::with_capacity(shape.panels().len());
         for [from, to] in shape.panels() {
             let (panel, behind) = rest.split_at_mut(steps * (to - from));
             panels.push((from, to - from, panel));
@@ -82,7 +82,7 @@ impl<'a> RightMatrix<'a> {
 
     /// The first column of every panel, and of the next one.
     #[inline(always)]
-    fn panels(&self) -> impl Iterator<Item = [usize; 2]> + use<> {
+    fn panels(&self) -> impl ExactSizeIterator<Item = [usize; 2]> + use<> {
         let (width, vectors) = (self.width, self.columns.div_ceil(self.width));
         even_parts(vectors, vectors.div_ceil(most_vectors(width)))
             .map(move |of| of.map(|v| v * width))

@@ -81,8 +81,12 @@ impl Map {
 
     /// Start of the window of every output pixel.
     pub fn windows(&self, h: usize, w: usize, stride: usize) -> Vec<usize> {
-        let pixels = (0..h).flat_map(|row| (0..w).map(move |column| (row, column)));
-        pixels.map(|(i, j)| i * stride * self.row() + j * stride * self.lane).collect()
+        let mut windows = Vec::with_capacity(h * w);
+        for row in 0..h {
+            let start = row * stride * self.row();
+            windows.extend((0..w).map(|column| start + column * stride * self.lane));
+        }
+        windows
     }
 
     /// The taps of a window in the order of the packed weights.

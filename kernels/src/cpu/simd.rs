@@ -10,7 +10,7 @@ pub const WIDEST: usize = 16;
 /// Start and end of every one of `parts` parts of `0..count`, of nearly equal length: a short last
 /// group of rows would wait on the latency of its sums.
 #[inline(always)]
-pub fn even_parts(count: usize, parts: usize) -> impl Iterator<Item = [usize; 2]> {
+pub fn even_parts(count: usize, parts: usize) -> impl ExactSizeIterator<Item = [usize; 2]> {
     (0..parts).map(move |part| [part * count / parts, (part + 1) * count / parts])
 }
 

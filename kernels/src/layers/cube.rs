@@ -96,6 +96,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         shape: &ConvShape,
     ) -> FloatTensor<Self> {
         let dtype = operands[0].dtype;
+        // So that an operand of another layout is freed once its copy is there.
+        let operands = operands.map(into_contiguous);
         conv2d::cube::convolution(wanted, &[operands.each_ref()], shape, dtype)
     }
 }

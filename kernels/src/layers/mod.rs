@@ -87,7 +87,7 @@ pub trait FusedLayers: Backend {
     /// See [`channels`](crate::channels); `map` is the centre, the scale and the shift.
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;
 
-    /// See [`channels`](crate::channels); each of both is a map, a centre and a scale.
+    /// See [`channels`](crate::channels); each operand is a map with its centre and its scale.
     fn channel_combine(of: [[FloatTensor<Self>; 3]; 2]) -> FloatTensor<Self>;
 
     /// `x` normalised by its own moments, with what comes `after` that, and the moments, untracked:

@@ -221,10 +221,10 @@ fn in_turns(stacks: &[StackShape]) -> usize {
 /// | route | what is kept for the backward pass | under a low precision |
 /// |---|---|---|
 /// | fused on a CPU | parameters; of every block its input and, beyond 4 input channels, its convolution's output, as they are laid out for vectors | the same |
-/// | fused on an accelerator | of every block its convolution's output and its own | half of it, but gradients are counted as f32 |
-/// | plain Burn operations | what each layer leaves: convolution, terms of the normalisation, ReLU, pool | half of the inputs |
+/// | fused on an accelerator | of every block its convolution's output and its own, and the gradients of both where these are differentiated | half of it, but gradients are counted as f32 |
+/// | plain Burn operations | what each layer leaves: convolution, terms of the normalisation, ReLU, pool | inputs of convolutions rounded, at half the size |
 ///
-/// A segment keeps what a network of its blocks would. In a fused stack on a CPU its buffers stay, too small for the
+/// Tasks side by side take turns with the working memory. A segment keeps what a network of its blocks would. In a fused stack on a CPU its buffers stay, too small for the
 /// segments before it. The backward pass through it has its output, the gradient of that and the weighted output, and
 /// the gradient of its input.
 impl CostModel for Conv4Config {

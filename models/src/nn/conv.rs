@@ -31,6 +31,7 @@ pub(crate) fn conv_config(channels: [usize; 2], kernel: usize, stride: usize) ->
 pub(crate) fn convolve<B: Backend>(layer: &Conv2d<B>, x: Tensor<B, 4>) -> Tensor<B, 4> {
     match layer.padding {
         PaddingConfig2d::Explicit(padding, ..) => {
+            debug_assert!(layer.bias.is_none() && layer.groups == 1 && layer.dilation == [1, 1]);
             conv2d(x, layer.weight.val(), None, layer.stride[0], padding)
         }
         _ => layer.forward(x),

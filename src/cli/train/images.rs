@@ -109,7 +109,7 @@ pub(super) struct Training<'a> {
     pub(super) settings: RunSettings,
     pub(super) tasks: Tasks<EpisodeSampler>,
     pub(super) world: World,
-    /// Tasks at once, where that is known to be fewer than a meta-batch.
+    /// Tasks at once: `--micro-batch`, or as many as fit if these are fewer.
     pub(super) micro_batch: Option<usize>,
 }
 

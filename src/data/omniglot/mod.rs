@@ -106,8 +106,7 @@ impl Omniglot {
                 split::vinyals(&self.characters, &self.dir.join("splits").join("vinyals"))
             }
             Split::Finn { seed } => {
-                let turned = self.characters.clone();
-                split::finn(&turned.with_rotations(Rotations::PerClassAndEpisode)?, seed)
+                split::finn(&self.characters, seed)?.with_rotations(Rotations::PerClassAndEpisode)
             }
         }
     }

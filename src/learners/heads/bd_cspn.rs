@@ -18,7 +18,8 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// # Conventions
 /// Embeddings have length 1, the shifted queries are scored and `s` is 10. All queries of a class
 /// count, whereas the paper takes only the most confident ones of each class. easyfsl 1.5 leaves
-/// lengths as they are, scores queries before the shift, and has `s = 1`.
+/// lengths as they are, scores queries before the shift, and has `s = 1`: `lengths: Given`,
+/// `scored: Unshifted`, `scale: 1.0`.
 ///
 /// No gradient flows through this head.
 ///

@@ -9,6 +9,10 @@ pub(in crate::learners) fn not_negative<const N: usize>(name: &str, values: [f64
     assert!(sound, "{name} must not be negative, found {values:?}");
 }
 
+pub(super) fn not_zero(name: &str, value: f64) {
+    assert!(value != 0.0 && value.is_finite(), "{name} must not be zero, found {value}");
+}
+
 pub(super) fn some_steps(steps: usize) {
     assert!(steps > 0, "a head is fitted in one step or more, found 0");
 }

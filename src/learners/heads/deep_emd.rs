@@ -39,8 +39,9 @@ const LEAST_WEIGHT: f64 = 1e-3;
 /// Distance and Structured Classifiers", CVPR 2020.
 #[derive(Module, Clone, Debug, Serialize)]
 pub struct DeepEmd {
+    /// Shape `[c, h, w]` of the maps.
     #[module(skip)]
-    map: [usize; 3],
+    pub map: [usize; 3],
     /// What distances are multiplied by, above 0.
     pub temperature: f64,
 }

@@ -30,8 +30,9 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// Few-Shot Learning", CVPR 2019.
 #[derive(Module, Clone, Debug, Serialize)]
 pub struct Dn4 {
+    /// Shape `[c, h, w]` of the maps.
     #[module(skip)]
-    map: [usize; 3],
+    pub map: [usize; 3],
     /// Neighbours of each place, at least 1.
     pub neighbours: usize,
 }

@@ -98,6 +98,14 @@ pub struct Feat<B: Backend> {
 }
 
 impl<B: Backend> Feat<B> {
+    /// Adapts class means `[t, ways, d]` to each other.
+    ///
+    /// # Panics
+    /// When the head was made for another number of features.
+    pub fn adapted(&self, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.attended(prototypes, None)
+    }
+
     /// Prototypes, or embeddings, `[t, n, d]` after they attended to each other, except for the pairs
     /// that `apart` `[t, n, n]` marks.
     fn attended(

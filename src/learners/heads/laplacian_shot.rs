@@ -36,7 +36,7 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// Ziko, Dolz, Granger and Ben Ayed, "Laplacian Regularized Few-Shot Learning", ICML 2020.
 #[derive(Module, Debug, Serialize)]
 pub struct LaplacianShot<B: Backend> {
-    /// What is taken off embeddings first, `[d]`.
+    /// What is taken off embeddings first, `[d]`; [`with_base_mean`](Self::with_base_mean) keeps it constant.
     #[serde(skip)]
     pub base_mean: Option<Param<Tensor<B, 1>>>,
     /// Weight of neighbours, at least 0.

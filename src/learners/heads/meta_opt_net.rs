@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde_json::{Value, json};
 
-use super::checked::positive;
+use super::checked::{not_zero, positive};
 use super::class_blocks::{ClassBlocks, KernelDerivative, by_task, dot, moved, targets, times};
 use super::linear_solve::{on_device, read};
 use super::{EmbeddedSupport, FittedHead, Head};
@@ -49,8 +49,7 @@ const MOST_ITERATIONS: usize = 60;
 /// Kernel-based Vector Machines", JMLR 2001.
 #[derive(Module, Debug)]
 pub struct MetaOptNet<B: Backend> {
-    /// What sums are multiplied by, `[1]`.
-    pub scale: Param<Tensor<B, 1>>,
+    scale: Param<Tensor<B, 1>>,
     /// `C`, the bound of the dual, above 0: the price of an error.
     pub c: f64,
     /// The ridge, above 0; the paper's formula is the limit of small ones.
@@ -61,6 +60,15 @@ impl<B: Backend> MetaOptNet<B> {
     /// With the published `C` of 0.1, and a scale that is 1 before training.
     pub fn new(device: &B::Device) -> Self {
         Self { scale: Param::from_tensor(Tensor::ones([1], device)), c: 0.1, ridge: 1.0 }
+    }
+
+    /// With another scale to start from.
+    ///
+    /// # Panics
+    /// When it is zero or not finite.
+    pub fn with_scale(self, scale: f64) -> Self {
+        not_zero("the scale of MetaOptNet", scale);
+        Self { scale: self.scale.map(|old| old.full_like(scale).require_grad()), ..self }
     }
 
     /// The duals' solutions `[t, n, ways]`.

@@ -19,8 +19,8 @@
 //! let logits = head.logits(Tensor::from_data([[[0.1, 3.0]]], &device));
 //! assert_eq!(logits.argmax(2).into_scalar(), 0);
 //!
-//! // Of settings, which are fields, some may be other than the paper's. A transductive head judges
-//! // all queries of a task together.
+//! // Settings are fields, with the paper's values by default. A transductive head judges all queries of
+//! // a task together.
 //! let queries = Tensor::from_data([[[0.1, 3.0], [2.0, 1.0]]], &device);
 //! let head = BdCspn { scale: 5.0, ..BdCspn::new() };
 //! assert_eq!(head.logits(support, queries).dims(), [1, 2, 2]); // tasks, queries, ways

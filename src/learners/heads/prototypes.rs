@@ -80,6 +80,7 @@ impl<B: Backend> Head<B> for Prototypes {
     }
 
     fn comparison(&self) -> Option<Comparison> {
+        positive("the scale", self.scale);
         Some(Comparison::plain(self.score.metric()))
     }
 

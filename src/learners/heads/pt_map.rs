@@ -36,8 +36,8 @@ pub enum AfterPower {
 /// no mass changes by more than 1e-6, 1000 at most. Its QR decomposition changes no distance and is
 /// left out. Prototypes are kept as weights of embeddings, whose products are taken once.
 ///
-/// easyfsl 1.5 takes powers alone and 10 steps. Where `q` is no multiple of the ways, it rounds a
-/// class's mass down.
+/// easyfsl 1.5 takes powers alone and 10 steps: `after_power: Nothing`, `steps: 10`. Where `q` is no
+/// multiple of the ways, it rounds a class's mass down.
 ///
 /// No gradient flows through this head.
 ///

@@ -6,7 +6,7 @@ use fewshot_kernels::product;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::checked::positive;
+use super::checked::{not_zero, positive};
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -61,8 +61,7 @@ impl R2d2Config {
     pub fn init<B: Backend>(&self, device: &B::Device) -> R2d2<B> {
         let Self { lambda, learned_lambda, scale, .. } = *self;
         positive("the penalty of a ridge regression", lambda);
-        let usable = scale != 0.0 && scale.is_finite();
-        assert!(usable, "the scale of R2-D2 must not be zero, found {scale}");
+        not_zero("the scale of R2-D2", scale);
         let parameter =
             |value: f64| Param::from_tensor(Tensor::from_floats([value as f32], device));
         R2d2 {

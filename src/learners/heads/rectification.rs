@@ -156,7 +156,7 @@ pub(super) fn cosine(dot: f32, squares: [f32; 2]) -> f32 {
     (dot / (one * other)).clamp(-1.0, 1.0)
 }
 
-/// The first of several.
+/// Index of the largest value; the first, if several are.
 fn argmax(values: &[f32]) -> usize {
     let mut found = 0;
     for (at, value) in values.iter().enumerate() {

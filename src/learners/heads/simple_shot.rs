@@ -49,7 +49,7 @@ pub enum FeatureTransform {
 /// Classification for Few-Shot Learning", arXiv 1911.04623, 2019.
 #[derive(Module, Debug)]
 pub struct SimpleShot<B: Backend> {
-    /// Mean of the base classes, `[d]`.
+    /// Mean of the base classes, `[d]`; [`with_base_mean`](Self::with_base_mean) keeps it constant.
     pub base_mean: Option<Param<Tensor<B, 1>>>,
     /// What is done to embeddings; centring needs a base mean.
     #[module(skip)]

@@ -6,7 +6,7 @@ use burn_train::metric::{
     SerializedEntry,
 };
 
-use super::Outcome;
+use super::HostOutcome;
 use crate::episode::{Measure, TaskKind};
 use crate::train::Score;
 
@@ -50,7 +50,7 @@ impl<K: TaskKind> Default for MeanScore<K> {
 }
 
 impl<K: TaskKind> Metric for MeanScore<K> {
-    type Input = Outcome<K>;
+    type Input = HostOutcome<K>;
 
     fn name(&self) -> MetricName {
         Arc::new(match K::MEASURE {
@@ -67,7 +67,7 @@ impl<K: TaskKind> Metric for MeanScore<K> {
         NumericAttributes { unit, higher_is_better: K::MEASURE.improves(1.0, 0.0) }.into()
     }
 
-    fn update(&mut self, found: &Outcome<K>, _metadata: &MetricMetadata) -> SerializedEntry {
+    fn update(&mut self, found: &HostOutcome<K>, _metadata: &MetricMetadata) -> SerializedEntry {
         self.all.extend(&found.scores);
         self.last = found.scores.len();
         SerializedEntry::new(self.score().to_string(), self.value().serialize())

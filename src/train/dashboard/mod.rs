@@ -68,7 +68,7 @@ pub use burn_train;
 pub use loader::{TaskLoader, Tasks};
 pub use mean_score::MeanScore;
 pub use model::{MetaModel, MetaModelError};
-pub use outcome::Outcome;
+pub use outcome::{HostOutcome, Outcome};
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;

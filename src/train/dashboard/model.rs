@@ -14,7 +14,6 @@ use crate::adapt::AdaptError;
 use crate::episode::{Classification, TaskKind, TaskSource};
 use crate::learners::{Learner, MetaGradients, MetaLearner};
 use crate::precision::{LossScale, Precision};
-use crate::train::step_gradients::read;
 use crate::train::trainer::ONE_AT_A_TIME;
 
 /// A learner that `burn-train` cannot train.
@@ -67,12 +66,27 @@ where
         learner.at_step(steps);
         Ok(Self { learner, steps, kind: PhantomData, _backend: PhantomData })
     }
+
+    fn expect_step(&self, step: u64) {
+        assert_eq!(
+            step, self.steps,
+            "the tasks are those of step {step}, but the model has done {} steps: make it after \
+             the checkpoint of the tasks is set, and enlarge the meta-batch where gradients would \
+             be accumulated",
+            self.steps
+        );
+    }
 }
 
 impl<B: Backend, L, K> MetaModel<B, L, K> {
     /// The learner.
     pub fn learner(&self) -> &L {
         &self.learner
+    }
+
+    /// The learner, for example at the end of its training.
+    pub fn into_learner(self) -> L {
+        self.learner
     }
 }
 
@@ -83,27 +97,20 @@ where
     L: MetaLearner<B, K>,
 {
     type Input = Tasks<B, K>;
-    type Output = Outcome<K>;
+    type Output = Outcome<B::InnerBackend, K>;
 
     /// # Panics
     /// When the loss or its gradient is not finite, for `burn-train` knows no other way to stop, and
     /// on tasks of another step than the one that the model is at.
     fn step(&self, tasks: Tasks<B, K>) -> TrainOutput<Self::Output> {
         let Tasks { step, batch } = tasks;
-        assert_eq!(
-            step, self.steps,
-            "the tasks are those of step {step}, but the model has done {} steps: make it after \
-             the checkpoint of the tasks is set, and enlarge the meta-batch where gradients would \
-             be accumulated",
-            self.steps
-        );
+        self.expect_step(step);
         let MetaGradients { loss, score, gradients } =
             alone(|| self.learner.meta_gradients(&batch, LossScale::ONE));
-        let [loss, score] = read::<B>([loss, score]);
-        assert!(loss.is_finite(), "the loss is {loss} at step {step}; training stopped");
-        let (loss, scores) = (loss as f32, vec![score]);
+        let found = loss.clone().into_scalar().elem::<f32>();
+        assert!(found.is_finite(), "the loss is {found} at step {step}; training stopped");
         let [tasks, queries] = sizes::<B, K>(&batch);
-        let item = Outcome { loss, scores, tasks, queries, kind: PhantomData };
+        let item = Outcome { loss, scores: score, tasks, queries, kind: PhantomData };
         let gradients = gradients.unscale::<B, L>(&self.learner);
         let grads = gradients.unwrap_or_else(|error| panic!("at step {step}: {error}"));
         let grads = grads.into_gradients();
@@ -130,17 +137,17 @@ where
     L: Learner<B, K>,
 {
     type Input = Tasks<B, K>;
-    type Output = Outcome<K>;
+    type Output = Outcome<B, K>;
 
-    fn step(&self, tasks: Tasks<B, K>) -> Outcome<K> {
+    fn step(&self, tasks: Tasks<B, K>) -> Outcome<B, K> {
         let Tasks { batch, .. } = tasks;
         // A gradient-based learner differentiates in a test as well.
         let outputs = alone(|| self.learner.outputs(&batch, self.learner.statistics()));
         let [tasks, queries] = sizes::<B, K>(&batch);
         let targets = K::judged(&batch, 0..tasks).targets;
         let options = TaskLossOptions { factor: 1.0 / tasks as f64, ..Default::default() };
-        let loss = K::loss_with(outputs.clone(), targets.clone(), options).into_scalar().elem();
-        let scores = K::scores(outputs, targets).into_data().iter::<f64>().collect();
+        let loss = K::loss_with(outputs.clone(), targets.clone(), options);
+        let scores = K::scores(outputs, targets);
         Outcome { loss, scores, tasks, queries, kind: PhantomData }
     }
 }

@@ -1,6 +1,5 @@
 //! Images embedded once each: all of a dataset, or those that the episodes of a test show.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use burn::tensor::Tensor;
@@ -47,9 +46,8 @@ struct EmbeddedTest<'a, B: Backend> {
     sampler: &'a EpisodeSampler,
     device: &'a B::Device,
     limits: Limits,
-    /// Rows of the images in `embeddings`, in the order in which they are first shown.
-    rows: HashMap<(usize, usize, u8), usize>,
-    /// `[n, d]`.
+    rows: Rows,
+    /// Of the images that have rows, `[n, d]`.
     embeddings: Option<Tensor<B, 2>>,
     /// Length of an embedding.
     features: Option<usize>,
@@ -63,8 +61,9 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         device: &'a B::Device,
         limits: Limits,
     ) -> Self {
-        let (rows, found) = (HashMap::new(), Vec::new());
-        Self { learner, sampler, device, limits, rows, embeddings: None, features: None, found }
+        let rows = Rows::new(sampler.dataset());
+        let (embeddings, features, found) = (None, None, Vec::new());
+        Self { learner, sampler, device, limits, rows, embeddings, features, found }
     }
 
     fn run(mut self, episodes: Range<usize>) -> Vec<f64> {
@@ -77,43 +76,32 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         self.found
     }
 
-    /// Embeds what is new, and judges, as many episodes at a time as can be kept for sure. Where that would
-    /// be too much beside what is there, this is forgotten.
+    /// Embeds what is new, and judges. Where that would be too much to keep, what is there is
+    /// forgotten; where it still is, one half comes after the other.
     fn test(&mut self, episodes: &[Episode]) {
-        let (protocol, features) = (self.sampler.protocol(), self.features(&episodes[0]));
-        let each = protocol.ways * protocol.examples() * features;
-        for episodes in episodes.chunks((self.limits.kept / each.max(1)).max(1)) {
-            let had = self.rows.len();
-            let mut new = self.number(episodes);
-            if had > 0 && self.rows.len() * features > self.limits.kept {
-                self.rows.clear();
-                self.embeddings = None;
-                new = self.number(episodes);
-            }
+        let had = self.rows.len();
+        let new = self.rows.number(episodes);
+        let numbers = self.rows.len() * self.features(&new);
+        if numbers <= self.limits.kept || had == 0 && episodes.len() == 1 {
             self.embed(&new);
-            self.judge(episodes);
+            return self.judge(episodes);
         }
-    }
-
-    /// Gives rows to images that have none, and tells which.
-    fn number(&mut self, episodes: &[Episode]) -> Vec<ImageRef> {
-        let mut new = Vec::new();
-        for shown in episodes.iter().flat_map(Episode::all_shown) {
-            let next = self.rows.len();
-            self.rows.entry(key(shown)).or_insert_with(|| {
-                new.push(shown);
-                next
-            });
+        self.rows.forget();
+        self.embeddings = None;
+        if had > 0 {
+            return self.test(episodes);
         }
-        new
+        let (first, last) = episodes.split_at(episodes.len() / 2);
+        self.test(first);
+        self.test(last);
     }
 
     /// Length of an embedding; the first time an image is asked.
-    fn features(&mut self, episode: &Episode) -> usize {
+    fn features(&mut self, shown: &[ImageRef]) -> usize {
         if self.features.is_none() {
-            self.features = episode.all_shown().next().map(|one| self.embedded(&[one]).dims()[1]);
+            self.features = shown.first().map(|&one| self.embedded(&[one]).dims()[1]);
         }
-        self.features.expect("an episode shows images")
+        self.features.expect("the first episode shows images")
     }
 
     fn embedded(&self, shown: &[ImageRef]) -> Tensor<B, 2> {
@@ -141,7 +129,7 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         for episodes in episodes.chunks(together) {
             let part = |part| {
                 let shown = episodes.iter().flat_map(|episode| episode.shown(part));
-                let rows = shown.map(|shown| self.rows[&key(shown)]);
+                let rows = shown.map(|shown| self.rows.of(shown) as usize);
                 gathered(&embeddings, rows, episodes.len())
             };
             let labels = |each| labels::<B>(episodes.len(), protocol.ways, each, self.device);
@@ -154,9 +142,61 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
     }
 }
 
-/// What tells images of a dataset apart.
-fn key(ImageRef { class, example, turn }: ImageRef) -> (usize, usize, u8) {
-    (class, example, turn as u8)
+/// Rows of the images of a dataset, in the order in which they are first shown.
+struct Rows {
+    /// Number of the first image of each class.
+    first: Vec<usize>,
+    turns: usize,
+    /// One more than the row of each image in each turn, or 0.
+    rows: Vec<u32>,
+    /// Places in `rows` that are not 0.
+    taken: Vec<usize>,
+}
+
+impl Rows {
+    fn new(dataset: &dyn ClassDataset) -> Self {
+        let turns = if dataset.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
+        let mut count = 0;
+        let first = (0..dataset.classes()).map(|class| {
+            let first = count;
+            count += dataset.examples(class);
+            first
+        });
+        let first = first.collect();
+        // Pages of zeros that nothing is written to take no memory.
+        Self { first, turns, rows: vec![0; count * turns], taken: Vec::new() }
+    }
+
+    fn len(&self) -> usize {
+        self.taken.len()
+    }
+
+    fn place(&self, shown: ImageRef) -> usize {
+        (self.first[shown.class] + shown.example) * self.turns + shown.turn as usize % self.turns
+    }
+
+    /// The row of an image that has one.
+    fn of(&self, shown: ImageRef) -> u32 {
+        self.rows[self.place(shown)] - 1
+    }
+
+    /// Gives rows to images that have none, and tells which.
+    fn number(&mut self, episodes: &[Episode]) -> Vec<ImageRef> {
+        let mut new = Vec::new();
+        for shown in episodes.iter().flat_map(Episode::all_shown) {
+            let place = self.place(shown);
+            if self.rows[place] == 0 {
+                self.taken.push(place);
+                self.rows[place] = self.taken.len() as u32;
+                new.push(shown);
+            }
+        }
+        new
+    }
+
+    fn forget(&mut self) {
+        self.taken.drain(..).for_each(|place| self.rows[place] = 0);
+    }
 }
 
 /// The embeddings of all images of a dataset, upright.

@@ -102,7 +102,6 @@ where
             reached = (trained.progress.step, trained.kept());
             run.take().expect("it has just trained").finish()
         });
-        phase::wait_for_devices(false);
         let failure = match ended {
             Ok(ended) => return ended,
             Err(failure) => Box::new(failure),
@@ -227,7 +226,7 @@ where
     fn train(&mut self) -> Result<(), TrainError> {
         let steps = self.options.steps;
         self.emit(&Event::Started { step: self.progress.step, steps });
-        phase::wait_for_devices(self.options.profile);
+        let _waiting = Waiting::set(self.options.profile);
         phase::take();
         self.clock = Clock::start();
         while self.progress.step < steps && !self.exhausted() {
@@ -336,6 +335,22 @@ fn place_data<B: AutodiffBackend, T: TaskSource>(
         found = source.place_data::<B>(device, free.map(|free| free.0))?;
     }
     Ok(found)
+}
+
+/// Phases wait for devices, or do not, until this is dropped.
+struct Waiting;
+
+impl Waiting {
+    fn set(waits: bool) -> Self {
+        phase::wait_for_devices(waits);
+        Self
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        phase::wait_for_devices(false);
+    }
 }
 
 /// Low precision without units for it costs accuracy and gains nothing.

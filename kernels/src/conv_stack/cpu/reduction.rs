@@ -91,7 +91,7 @@ impl Saved {
         sums.add_tile(tile * lane, &found[..2 * lane]);
     }
 
-    /// What `each` adds up over the strips of block `k`; it has memory for one more strip.
+    /// What `each` adds up over the strips of block `k`; `each` also gets memory for one more strip.
     pub(super) fn over_strips<T: Send>(
         &self,
         k: usize,

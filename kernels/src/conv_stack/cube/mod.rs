@@ -89,7 +89,7 @@ impl<R: CubeRuntime> Block<'_, R> {
     }
 
     /// From the gradient of the block's output to that of its convolution's, and those of bias, gamma and
-    /// beta; `along` some, from its tangent to the tangents of these.
+    /// beta. With `along`, from the tangent of the output's gradient to the tangents of these.
     fn norm_vjp(
         &self,
         Saved { y, norm, .. }: &Saved<R>,

@@ -120,8 +120,8 @@ fn combine_pixels<R: CubeRuntime>(
 pub struct Gradients<R: CubeRuntime> {
     /// The sums over every channel of `dv` and of `dv * (x - centre)`, `[2, c]`.
     pub sums: CubeTensor<R>,
-    /// A factor of a pixel's deviation from the centre, and a constant, `[2, c]`; none where the moments
-    /// are given.
+    /// A factor of a pixel's deviation from the centre, and a constant, `[2, c]`; of tangents `[3, c]`, first a
+    /// factor of the map's tangent. None where the moments are given.
     pub moment_grad: Option<CubeTensor<R>>,
     /// Of bias, gamma and beta.
     pub vectors: [CubeTensor<R>; 3],
@@ -164,8 +164,8 @@ fn gradients_kernel(
     d_gamma[c] = inverse * whole;
 }
 
-/// Of the [sums](correlate) of a gradient, in parts, given scale, inverse deviation and the bias, if there is one;
-/// `pixels` is how many a channel has, where the moments are of these.
+/// [`Gradients`] from the [sums](correlate) of a gradient, in parts; scale, inverse deviation and bias, if there is
+/// one, are the block's, and `pixels` how many a channel has where the moments are of these.
 pub fn gradients<R: CubeRuntime>(
     parts: Parts<R>,
     [scale, inverse]: [&CubeTensor<R>; 2],

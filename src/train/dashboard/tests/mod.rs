@@ -97,7 +97,7 @@ where
         training = training.checkpoint(epoch);
     }
     let trained = training.launch(Trainee::new(model, Adam::new().init(), schedule()));
-    (trained.model.learner().clone(), recording)
+    (trained.model.into_learner(), recording)
 }
 
 /// All parameters and running statistics.
