@@ -2,8 +2,9 @@ use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use fewshot_models::{Interpolation, Preprocessing};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 
@@ -155,17 +156,18 @@ impl Picture {
         let ([left, across], [top, down]) = (part(0), part(1));
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
         let (width, height) = self.pixels.dimensions();
-        let whole = ImageRef::new(width, height, self.pixels.as_raw(), PixelType::U8x3);
+        // Of one type of pixel: the loops of all others would be compiled too.
+        let whole = TypedImageRef::<U8x3>::from_buffer(width, height, self.pixels.as_raw());
         let whole = whole.expect("three bytes a pixel");
         let [mut wide, mut square] =
-            [height, crop as u32].map(|rows| Image::new(crop as u32, rows, PixelType::U8x3));
+            [height, crop as u32].map(|rows| TypedImage::<U8x3>::new(crop as u32, rows));
         let mut resizer = Resizer::new();
         // Along rows first, as PIL does it: what overshoots is cut off after each direction.
         let along = options.crop(left, 0.0, across, f64::from(height));
-        resizer.resize(&whole, &mut wide, &along).expect("the part is within the picture");
+        resizer.resize_typed(&whole, &mut wide, &along).expect("the part is within the picture");
         let along = options.crop(0.0, top, crop as f64, down);
-        resizer.resize(&wide, &mut square, &along).expect("the part is within the picture");
-        square.into_vec()
+        resizer.resize_typed(&wide, &mut square, &along).expect("the part is within the picture");
+        square.pixels().iter().flat_map(|pixel| pixel.0).collect()
     }
 }
 

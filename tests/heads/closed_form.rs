@@ -125,8 +125,7 @@ fn r2d2_as_in_the_authors_code_averages_errors_and_has_an_intercept() {
 #[test]
 fn meta_opt_net_is_the_machine_of_crammer_and_singer_with_exact_gradients() {
     let device = Default::default();
-    let scale = Param::from_tensor(Tensor::from_floats([2.0], &device));
-    let head = MetaOptNet { scale, ..MetaOptNet::new(&device) };
+    let head = MetaOptNet::new(&device).with_scale(2.0);
     for episode in EPISODES {
         is_golden(&head, episode, "svm", &["scale"]);
     }

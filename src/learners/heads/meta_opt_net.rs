@@ -49,7 +49,8 @@ const MOST_ITERATIONS: usize = 60;
 /// Kernel-based Vector Machines", JMLR 2001.
 #[derive(Module, Debug)]
 pub struct MetaOptNet<B: Backend> {
-    scale: Param<Tensor<B, 1>>,
+    /// What sums are multiplied by, `[1]`; [`with_scale`](Self::with_scale) starts it elsewhere.
+    pub scale: Param<Tensor<B, 1>>,
     /// `C`, the bound of the dual, above 0: the price of an error.
     pub c: f64,
     /// The ridge, above 0; the paper's formula is the limit of small ones.
@@ -75,6 +76,7 @@ impl<B: Backend> MetaOptNet<B> {
     fn weights(&self, support: &EmbeddedSupport<B>) -> Tensor<B, 3> {
         positive("the C of a machine", self.c);
         positive("the ridge of a machine", self.ridge);
+        assert_eq!(self.scale.dims(), [1], "MetaOptNet has one scale");
         let (x, ways) = (support.embeddings.clone(), support.ways);
         let [tasks, examples, _] = x.dims();
         let kernel = product(x.clone(), x.swap_dims(1, 2));
