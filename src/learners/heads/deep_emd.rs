@@ -34,6 +34,17 @@ const LEAST_WEIGHT: f64 = 1e-3;
 /// authors' faster solver. Where an input of the programme is not finite, or the solver gives up, logits
 /// are NaN.
 ///
+/// # Example
+/// ```
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{DeepEmd, EmbeddedSupport, Head};
+/// # let device = Default::default();
+/// let maps = Tensor::<Flex, 3>::random([1, 2, 8 * 3 * 3], Distribution::Default, &device);
+/// let support = EmbeddedSupport::new(maps.clone(), Tensor::from_data([[0, 1]], &device), 2);
+/// let logits = DeepEmd::new([8, 3, 3]).fit(support).logits(maps);
+/// assert_eq!(logits.dims(), [1, 2, 2]);
+/// ```
+///
 /// # Source
 /// Zhang, Cai, Lin and Shen, "DeepEMD: Few-Shot Image Classification with Differentiable Earth Mover's
 /// Distance and Structured Classifiers", CVPR 2020.

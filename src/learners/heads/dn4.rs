@@ -25,6 +25,17 @@ use super::{EmbeddedSupport, FittedHead, Head};
 ///
 /// Takes memory for the cosines of all places of all queries with all places of all support images.
 ///
+/// # Example
+/// ```
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{Dn4, EmbeddedSupport, Head};
+/// # let device = Default::default();
+/// let maps = Tensor::<Flex, 3>::random([1, 2, 8 * 5 * 5], Distribution::Default, &device);
+/// let support = EmbeddedSupport::new(maps.clone(), Tensor::from_data([[0, 1]], &device), 2);
+/// let logits = Dn4::new([8, 5, 5]).fit(support).logits(maps);
+/// assert_eq!(logits.dims(), [1, 2, 2]);
+/// ```
+///
 /// # Source
 /// Li, Wang, Xu, Huo, Gao and Luo, "Revisiting Local Descriptor Based Image-to-Class Measure for
 /// Few-Shot Learning", CVPR 2019.

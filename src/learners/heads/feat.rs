@@ -76,6 +76,17 @@ impl FeatConfig {
 /// by its score with the means of what comes out. In training, the authors also drop out a tenth of
 /// the attention's weights and half of its results; that is left out here.
 ///
+/// # Example
+/// ```
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{EmbeddedSupport, FeatConfig, Head};
+/// # let device = Default::default();
+/// let embeddings = Tensor::<Flex, 3>::random([1, 2, 8], Distribution::Default, &device);
+/// let support = EmbeddedSupport::new(embeddings.clone(), Tensor::from_data([[0, 1]], &device), 2);
+/// let logits = FeatConfig::new(8).init(&device).fit(support).logits(embeddings);
+/// assert_eq!(logits.dims(), [1, 2, 2]);
+/// ```
+///
 /// # Source
 /// Ye, Hu, Zhan and Sha, "Few-Shot Learning via Embedding Adaptation with Set-to-Set Functions",
 /// CVPR 2020.

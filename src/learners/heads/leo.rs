@@ -42,6 +42,17 @@ use super::{
 /// log-densities, and the mean squared difference between codes before the steps and, as constants,
 /// after them.
 ///
+/// # Example
+/// ```
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, LeoConfig};
+/// # let device = Default::default();
+/// let embeddings = Tensor::<Flex, 3>::random([1, 2, 8], Distribution::Default, &device);
+/// let support = EmbeddedSupport::new(embeddings.clone(), Tensor::from_data([[0, 1]], &device), 2);
+/// let logits = LeoConfig::new(8).init(&device).fit(support).logits(embeddings);
+/// assert_eq!(logits.dims(), [1, 2, 2]);
+/// ```
+///
 /// # Source
 /// Rusu, Rao, Sygnowski, Vinyals, Pascanu, Osindero and Hadsell, "Meta-Learning with Latent
 /// Embedding Optimization", ICLR 2019.

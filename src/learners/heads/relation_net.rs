@@ -144,6 +144,17 @@ impl RelationNetConfig {
 /// with running averages, so that each query is judged by itself; the authors' code has
 /// [moments of the task](RelationStatistics::Task).
 ///
+/// # Example
+/// ```
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, RelationNetConfig};
+/// # let device = Default::default();
+/// let maps = Tensor::<Flex, 3>::random([1, 2, 4 * 5 * 5], Distribution::Default, &device);
+/// let support = EmbeddedSupport::new(maps.clone(), Tensor::from_data([[0, 1]], &device), 2);
+/// let head = RelationNetConfig::new([4, 5, 5]).init(&device);
+/// assert_eq!(head.fit(support).logits(maps).dims(), [1, 2, 2]);
+/// ```
+///
 /// # Source
 /// Sung, Yang, Zhang, Xiang, Torr and Hospedales, "Learning to Compare: Relation Network for
 /// Few-Shot Learning", CVPR 2018.
