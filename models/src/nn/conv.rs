@@ -32,6 +32,7 @@ pub(crate) fn convolve<B: Backend>(layer: &Conv2d<B>, x: Tensor<B, 4>) -> Tensor
     match layer.padding {
         PaddingConfig2d::Explicit(padding, ..) => {
             debug_assert!(layer.bias.is_none() && layer.groups == 1 && layer.dilation == [1, 1]);
+            debug_assert_eq!(layer.stride[0], layer.stride[1], "one stride");
             conv2d(x, layer.weight.val(), None, layer.stride[0], padding)
         }
         _ => layer.forward(x),
