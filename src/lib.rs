@@ -10,6 +10,7 @@ pub mod episode;
 pub mod files;
 pub mod hardware;
 pub mod learners;
+mod machine;
 pub mod metric;
 pub mod optim;
 pub mod parallel;

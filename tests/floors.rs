@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules of `src/` from the lowest floor up; a row may import rows above it in this table.
 const FLOORS: [&[&str]; 15] = [
-    &["files", "phase", "random", "settings"],
+    &["files", "machine", "phase", "random", "settings"],
     &["data", "plot"],
     &["metric"],
     &["episode"],

@@ -99,6 +99,10 @@ impl ImageSpec {
                     let left_out = report.skipped.len();
                     print_status(format_args!("broken images left out: {left_out}"));
                 }
+                if report.repeated_rows > 0 {
+                    let repeated = report.repeated_rows;
+                    print_status(format_args!("rows that name a picture again: {repeated}"));
+                }
                 Ok(report.data)
             }
         }

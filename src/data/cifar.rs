@@ -85,7 +85,7 @@ fn listed(list: &Path, data: &Path) -> Result<Vec<Class<PathBuf>>> {
     let text = fs::read_to_string(list).map_err(DataError::read(list))?;
     let named = text.lines().map(str::trim).enumerate().filter(|(_, name)| !name.is_empty());
     let class = |(line, name): (usize, &str)| match data.join(name).is_dir() {
-        true => class_of(data.join(name)),
+        true => class_of(&data.join(name)),
         false => {
             let data = data.display();
             Err(list_error(list, format!("line {}: there is no folder {name} in {data}", line + 1)))

@@ -1,7 +1,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::needed_memory::needed;
 use crate::data::ImageShape;
+use crate::machine::Bytes;
 
 /// Why data could not be read or used.
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +48,24 @@ pub enum DataError {
     #[error("{path} has no {wanted}")]
     NoClasses { path: PathBuf, wanted: &'static str },
     /// The folder of a class holds no image.
-    #[error("{path} has no png, jpg, jpeg, bmp, gif or webp image")]
+    #[error("{path} has no png, jpg, jpeg, bmp, gif, webp, tif or tiff image")]
     NoImages { path: PathBuf },
+    /// Pictures are beside the folder of a class.
+    #[error(
+        "{} {} beside {folder}: a folder is one class of pictures, or has a folder for each class",
+        first_three(pictures),
+        if pictures.len() == 1 { "is a picture" } else { "are pictures" }
+    )]
+    Beside { pictures: Vec<PathBuf>, folder: PathBuf },
+    /// The folders of splits are where those of classes are wanted.
+    #[error("{path} has the folders of splits ({}): classes are in each of these", splits.join(", "))]
+    OfSplits { path: PathBuf, splits: Vec<String> },
+    /// Two classes have a folder in common.
+    #[error("{} and {} lead to one folder, which cannot be of two classes", folders[0].display(), folders[1].display())]
+    OneFolder { folders: [PathBuf; 2] },
+    /// The names of two folders are one, spelled in two ways of Unicode.
+    #[error("{} and {} are both called {class}, in two spellings of Unicode", folders[0].display(), folders[1].display())]
+    OneName { class: String, folders: [PathBuf; 2] },
     /// A name that is not a plain one.
     #[error("no class can be called {name:?}: {reason}")]
     ClassName { name: String, reason: &'static str },
@@ -66,6 +84,13 @@ pub enum DataError {
     /// Images without a value, or larger than any are, were asked for.
     #[error("images of {shape} {reason}")]
     Shape { shape: ImageShape, reason: String },
+    /// Images do not fit in memory. `free` is what is left of the machine's, where that is known.
+    #[error(
+        "{images} images of {shape} need {} of memory, {}: a smaller --image-size or fewer images fit",
+        needed(*images, *shape),
+        free.map_or("which the system refuses".to_owned(), |free| format!("{free} are free"))
+    )]
+    Memory { images: usize, shape: ImageShape, free: Option<Bytes> },
     /// Images that are not square cannot be turned by 90 degrees.
     #[error("only square images can be rotated, these are {shape}")]
     NotSquare { shape: ImageShape },
@@ -94,6 +119,16 @@ pub enum DataError {
     /// A tensor, column or row holds no features.
     #[error("{name} is {found}, wanted are {wanted}")]
     NoFeaturesIn { name: String, wanted: &'static str, found: String },
+}
+
+/// The first of some paths, and how many more there are.
+fn first_three(paths: &[PathBuf]) -> String {
+    let (first, more) = paths.split_at(paths.len().min(3));
+    let first: Vec<_> = first.iter().map(|path| path.display().to_string()).collect();
+    match more.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
 }
 
 impl DataError {

@@ -7,7 +7,7 @@ use image::{DynamicImage, GrayImage, Luma};
 use rayon::prelude::*;
 
 use super::image_folder::{files_below, read_parts, shuffled_into_parts};
-use crate::data::{DataError, FolderReport, OnBroken, ReadOptions, Result, Splits};
+use crate::data::{DataError, FolderReport, OnBroken, ReadOptions, Result, Splits, class_name};
 
 /// Fonts that must draw a character: as many as people drew each of Omniglot's.
 const FONTS: usize = 20;
@@ -22,7 +22,8 @@ const FONTS: usize = 20;
 /// # Conventions
 /// A class is a letter or digit of any script ([`char::is_alphanumeric`]) that at least 20 of the fonts draw.
 /// Characters that a font lacks or leaves empty are left out, and so is a picture equal to one drawn before,
-/// by another font or, as with many a Latin and Greek A, for a character of lower code. A line of text is as
+/// by another font or, as with many a Latin and Greek A, for a character of lower code. Characters that Unicode takes for
+/// spellings of one, such as K and the sign of Kelvin, are one class; fillers are none. A line of text is as
 /// high as the image, and the character is in its middle; one that is larger is made smaller. Classes are
 /// shuffled by `seed` and shared out as [`image_folder_splits`](crate::data::image_folder_splits) does: the
 /// two cases of a letter may be in two splits. Papers use 28 x 28 pixels of grey for characters; in color the
@@ -64,7 +65,7 @@ fn open(path: &Path) -> Result<FontVec> {
     FontVec::try_from_vec(bytes).map_err(DataError::damaged(path, "font"))
 }
 
-/// The characters that enough fonts draw, in order of their codes.
+/// The characters that enough fonts draw, in order of name.
 fn drawn(fonts: &[FontVec], options: &ReadOptions) -> Vec<(String, Vec<GrayImage>)> {
     let mut counts = BTreeMap::<char, usize>::new();
     for font in fonts {
@@ -80,11 +81,13 @@ fn drawn(fonts: &[FontVec], options: &ReadOptions) -> Vec<(String, Vec<GrayImage
         .map(|letter| fonts.iter().filter_map(|font| draw(font, *letter, options)).collect())
         .collect();
     let mut seen = HashSet::new();
-    let classes = letters.into_iter().zip(pictures).map(|(letter, mut pictures)| {
+    let mut classes = BTreeMap::<String, Vec<GrayImage>>::new();
+    for (letter, mut pictures) in letters.into_iter().zip(pictures) {
+        let Ok(name) = class_name(&letter.to_string()) else { continue };
         pictures.retain(|picture| seen.insert(picture.as_raw().clone()));
-        (letter.to_string(), pictures)
-    });
-    classes.filter(|(_, pictures)| pictures.len() >= FONTS).collect()
+        classes.entry(name).or_default().append(&mut pictures);
+    }
+    classes.into_iter().filter(|(_, pictures)| pictures.len() >= FONTS).collect()
 }
 
 /// A character by a font; `None` if nothing is seen of it.

@@ -50,8 +50,9 @@ pub fn meta_album(
     let table = Table::open(&dir.join("labels.csv"))?;
     let columns =
         [table.column(&columns.image_column_name)?, table.column(&columns.category_column_name)?];
-    let classes = table.classes(&table.rows, columns, &dir.join("images"))?;
-    read_parts(dir, shuffled_into_parts(classes, seed)?, options, decode_file)
+    let (classes, repeated_rows) = table.classes(columns, &dir.join("images"))?;
+    let report = read_parts(dir, shuffled_into_parts(classes, seed)?, options, decode_file)?;
+    Ok(FolderReport { repeated_rows, ..report })
 }
 
 impl Default for Info {

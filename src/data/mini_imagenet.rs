@@ -26,12 +26,16 @@ pub fn mini_imagenet(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<Fol
     let dir = dir.as_ref();
     let pickle = |part: &str| format!("mini-imagenet-cache-{part}.pkl");
     if dir.join("train.csv").exists() {
+        let mut repeated_rows = 0;
         let parts = try_each(PARTS, |part| {
             let table = Table::open(&dir.join(format!("{part}.csv")))?;
             let columns = [table.column("filename")?, table.column("label")?];
-            table.classes(&table.rows, columns, &dir.join("images"))
+            let (classes, repeated) = table.classes(columns, &dir.join("images"))?;
+            repeated_rows += repeated;
+            Ok(classes)
         })?;
-        return read_parts(dir, parts, options, decode_file);
+        let report = read_parts(dir, parts, options, decode_file)?;
+        return Ok(FolderReport { repeated_rows, ..report });
     }
     if !dir.join(pickle("train")).exists() {
         let wanted = "train.csv and no mini-imagenet-cache-train.pkl";

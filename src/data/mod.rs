@@ -28,6 +28,7 @@ mod cub;
 mod device_cache;
 mod error;
 mod features;
+mod file_id;
 mod fonts;
 mod functions;
 mod glyphs;
@@ -37,6 +38,7 @@ mod image_folder;
 mod image_set;
 mod meta_album;
 mod mini_imagenet;
+mod needed_memory;
 mod omniglot;
 mod pickle;
 mod pickled_images;
@@ -60,7 +62,7 @@ pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};
 pub use image_folder::{
     Color, FolderReport, OnBroken, ReadOptions, image_folder, image_folder_splits, picture_files,
-    pictures_in,
+    pictures_by_class, pictures_in,
 };
 pub use image_set::{ImageSet, Rotations};
 pub use meta_album::meta_album;

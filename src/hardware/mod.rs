@@ -1,7 +1,6 @@
 //! What hardware is there, what it can do, and what fits on it.
 
 mod batch_size;
-mod bytes;
 mod calibration;
 mod capabilities;
 mod config;
@@ -28,8 +27,8 @@ mod provenance;
 mod registry;
 mod to_device;
 
+pub use crate::machine::Bytes;
 pub use batch_size::{SearchBudget, SearchReport, Trial, find_batch_size};
-pub use bytes::Bytes;
 pub use calibration::{Calibration, Effort};
 pub use capabilities::{Capabilities, DTypeSupport};
 pub use config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};

@@ -1,5 +1,5 @@
 use fewshot::adapted::AdaptedModel;
-use fewshot::data::{picture_files, pictures_in};
+use fewshot::data::{picture_files, pictures_by_class};
 
 use super::args::AdaptArgs;
 use super::{Embedder, NetworkSpec, plots, run};
@@ -100,9 +100,9 @@ fn changed<B: Backend>(
 ) -> Result<AdaptedModel<B>> {
     let mut model = AdaptedModel::open_with_weights(path, args.weights.as_deref(), device)?;
     for folder in &args.add {
-        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
-        let class = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        model = model.with_class(&class, &pictures_in(&folder)?)?;
+        for (class, files) in pictures_by_class(folder)? {
+            model = model.with_class(&class, &files)?;
+        }
     }
     for class in &args.remove {
         model = model.without_class(class)?;

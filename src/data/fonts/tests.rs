@@ -97,6 +97,18 @@ fn letters_that_enough_fonts_draw_are_classes() {
 }
 
 #[test]
+fn spellings_of_one_character_are_one_class() {
+    // K and the sign of Kelvin, drawn in two ways, and a filler.
+    let letters = [('A', 500), ('K', 300), ('b', 600), ('\u{212a}', 400), ('\u{3164}', 700)];
+    let splits = fonts(folder(20, &letters), &grey(28), 0).unwrap().data;
+    let counts = [&splits.train, &splits.validation, &splits.test]
+        .map(|set| (set.class_name(0), set.examples(0)));
+    let mut counts: Vec<_> = counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+    counts.sort();
+    assert_eq!(counts, [("A", 20), ("K", 40), ("b", 20)]);
+}
+
+#[test]
 fn a_character_is_bright_and_in_the_middle() {
     // Half as wide and half as high as a line.
     let font = FontVec::try_from_vec(font(&[('x', 500, 500), ('w', 4000, 500)])).unwrap();

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{DataError, ImageSet, ImageShape, Result, Splits};
 
+use listing::classes_of;
 pub(super) use listing::{class_of, classes_in, files_below, split_folders, visible_in};
 pub(super) use parts::{PARTS, Parts, read_parts, shuffled_into_parts, try_each};
 pub(super) use read::{Class, decode_file, read, write_pixels};
@@ -72,9 +73,19 @@ impl ReadOptions {
 /// Files are those that [`image_folder`] takes for images; none is read.
 ///
 /// # Errors
-/// When the folder cannot be read, has no folder in it, or one of these has no picture.
+/// When the folder cannot be read, has no folder in it, has pictures beside these, or one of them has no picture or is no
+/// [name of a class](crate::data::class_name).
 pub fn picture_files(root: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>)>> {
     classes_in(root.as_ref())
+}
+
+/// The classes that a folder is, each with its name and its files of pictures: if it has folders these are
+/// [classes](picture_files), else it is one itself.
+///
+/// # Errors
+/// As [`picture_files`], and when there is no picture.
+pub fn pictures_by_class(folder: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>)>> {
+    classes_of(folder.as_ref())
 }
 
 /// The files of pictures in a folder and in the folders below, in order of path.
@@ -97,6 +108,15 @@ pub struct FolderReport<D> {
     pub data: D,
     /// Broken images that were left out; empty under [`OnBroken::Fail`].
     pub skipped: Vec<PathBuf>,
+    /// Rows of a list that name a picture a second time, under the same class: it is read once.
+    pub repeated_rows: usize,
+}
+
+impl<D> FolderReport<D> {
+    fn map<T>(self, make: impl FnOnce(&D) -> T) -> FolderReport<T> {
+        let Self { data, skipped, repeated_rows } = self;
+        FolderReport { data: make(&data), skipped, repeated_rows }
+    }
 }
 
 /// Images of your own: a folder of folders, one for each class, read into one set.
@@ -107,10 +127,11 @@ pub struct FolderReport<D> {
 /// root/dog/1.webp         root/test/owl/1.png
 /// ```
 ///
-/// Files ending in png, jpg, jpeg, bmp, gif or webp are images, their format is recognised by their
-/// content; other files and everything hidden are passed over. Classes and images are taken in
-/// order of name, so the same folder gives the same set everywhere. All images are held in memory,
-/// one byte a value.
+/// All images in a class's folder and in those below are of the class. Files ending in png, jpg, jpeg, bmp, gif, webp,
+/// tif or tiff are images, their format is recognised by their content; those ending in avif, heic or heif are broken
+/// ones. Other files and everything hidden are passed over: names that begin with a dot, and folders that systems make
+/// (`__MACOSX`, `@eaDir`, `$RECYCLE.BIN`). Links are followed, into each folder once. Classes and images are taken in
+/// order of name, so the same folder gives the same set everywhere. All images are held in memory, one byte a value.
 ///
 /// # Conventions
 /// Images are stretched to the size wanted, not cropped, with a triangle filter that widens as the
@@ -120,8 +141,9 @@ pub struct FolderReport<D> {
 /// moving image the first frame counts.
 ///
 /// # Errors
-/// If the folder is absent or has no subfolder, if a class has no image left, or if an image is
-/// broken and broken images are not skipped.
+/// If the folder is absent or has no subfolder, has images beside these, or more than memory can hold; if a class has no
+/// image left, no [plain name](crate::data::class_name), or a folder or name in common with another; if a link leads
+/// nowhere; or if an image is broken and broken images are not skipped.
 ///
 /// # Example
 /// ```no_run

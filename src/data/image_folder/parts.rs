@@ -55,9 +55,9 @@ pub(in crate::data) fn read_parts<E: Sync>(
     if let Some((class, _)) = classes.iter().find(|(name, _)| !names.insert(name)) {
         return Err(DataError::InTwoSplits { class: class.clone() });
     }
-    let FolderReport { data, skipped } = read(&classes, options, decode)?;
+    let report = read(&classes, options, decode)?;
     let order: Vec<usize> = (0..classes.len()).collect();
-    Ok(FolderReport { data: Splits::partition(&data, &order, counts), skipped })
+    Ok(report.map(|data| Splits::partition(&data, &order, counts)))
 }
 
 /// How many of the classes are to train, to validate and to test on.

@@ -5,6 +5,7 @@ use image::{DynamicImage, ImageReader};
 use rayon::prelude::*;
 
 use super::{FolderReport, OnBroken, ReadOptions};
+use crate::data::needed_memory::check_memory;
 use crate::data::{DataError, ImageSet, ImageShape, Result};
 
 /// The name of a class and its images, found but not decoded.
@@ -18,6 +19,7 @@ pub(in crate::data) fn read<E: Sync>(
 ) -> Result<FolderReport<ImageSet>> {
     let shape = options.shape()?;
     let images: Vec<&E> = classes.iter().flat_map(|(_, images)| images).collect();
+    check_memory(images.len(), shape)?;
     let mut pixels = vec![0; images.len() * shape.values()];
     let broken: Vec<Option<PathBuf>> = pixels
         .par_chunks_exact_mut(shape.values())
@@ -35,7 +37,7 @@ pub(in crate::data) fn read<E: Sync>(
     let whole: Vec<bool> = broken.iter().map(Option::is_none).collect();
     close_gaps(&mut pixels, &whole, shape.values());
     let data = ImageSet::new(shape, pixels, count_whole(classes, &whole)?)?;
-    Ok(FolderReport { data, skipped: broken.into_iter().flatten().collect() })
+    Ok(FolderReport { data, skipped: broken.into_iter().flatten().collect(), repeated_rows: 0 })
 }
 
 /// The image in a file, whose format is recognised by its content.

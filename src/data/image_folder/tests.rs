@@ -144,6 +144,178 @@ fn classes_are_shared_out_by_the_seed() {
     assert_eq!(one, names(&image_folder(&root, &RGB).unwrap().data));
 }
 
+/// Each class and the paths of its pictures, from the root on.
+fn listed(root: &Path, found: Result<Vec<(String, Vec<PathBuf>)>>) -> Vec<(String, Vec<String>)> {
+    let inside = |path: PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+    let classes = found.unwrap().into_iter();
+    classes.map(|(name, files)| (name, files.into_iter().map(inside).collect())).collect()
+}
+
+fn class(name: &str, files: &[&str]) -> (String, Vec<String>) {
+    (name.to_owned(), files.iter().map(|file| (*file).to_owned()).collect())
+}
+
+#[test]
+fn pictures_of_a_class_are_in_its_folder_and_in_those_below() {
+    let files = [("owl/2.png", 2), ("owl/1/a.png", 1), ("owl/1/b/c.png", 1), ("wren/x/y.png", 3)];
+    let root = folder(&files);
+    let expected = [
+        class("owl", &["owl/1/a.png", "owl/1/b/c.png", "owl/2.png"]),
+        class("wren", &["wren/x/y.png"]),
+    ];
+    assert_eq!(listed(root.path(), picture_files(&root)), expected);
+    assert_eq!(listed(root.path(), pictures_by_class(&root)), expected);
+    let read = image_folder(&root, &RGB).unwrap().data;
+    assert_eq!(
+        (names(&read), read.examples(0), read.examples(1)),
+        (vec!["owl".into(), "wren".into()], 3, 1)
+    );
+}
+
+#[test]
+fn a_folder_of_folders_is_classes_and_another_is_a_class() {
+    let root = folder(&[("more/owl/1.png", 1), ("more/wren/1.png", 2), ("more/wren/2.png", 3)]);
+    let both = [class("owl", &["owl/1.png"]), class("wren", &["wren/1.png", "wren/2.png"])];
+    let more = root.path().join("more");
+    assert_eq!(listed(&more, pictures_by_class(&more)), both);
+    let wren = more.join("wren");
+    assert_eq!(listed(&more, pictures_by_class(&wren)), both[1..]);
+    // A folder without pictures makes no class of its own beside pictures.
+    put(&wren, "notes/seen.txt", b"May");
+    assert_eq!(listed(&more, pictures_by_class(&wren)), both[1..]);
+}
+
+#[test]
+fn a_folder_has_a_name_whatever_path_leads_to_it() {
+    let root = folder(&[("more/owl/1.png", 1), ("more/owl/notes/a.txt.png", 1)]);
+    let named = |path: &str| class_of(&root.path().join(path)).unwrap().0;
+    for path in ["more/owl", "more/owl/", "more/owl/.", "more/owl/notes/.."] {
+        assert_eq!(named(path), "owl", "{path}");
+    }
+    assert_eq!(named("more/owl/.."), "more");
+}
+
+#[test]
+fn pictures_beside_folders_of_classes_are_an_error_that_names_them() {
+    let root = folder(&[("owl/1.png", 1), ("wren/1.png", 1), ("stray.png", 1)]);
+    let beside = "stray.png is a picture beside ";
+    for text in
+        [picture_files(&root), pictures_by_class(&root)].map(|found| found.unwrap_err().to_string())
+    {
+        assert!(
+            text.contains(beside) && text.contains("owl: a folder is one class of pictures"),
+            "{text}"
+        );
+    }
+    for stray in ["a.tif", "b.HEIC", "c.webp"] {
+        put(root.path(), stray, b"");
+    }
+    let text = image_folder(&root, &RGB).unwrap_err().to_string();
+    assert!(text.contains("c.webp and 1 more are pictures beside "), "{text}");
+}
+
+#[test]
+fn files_of_systems_are_passed_over_and_pictures_of_other_formats_are_not() {
+    let root = folder(&[
+        ("owl/1.png", 1),
+        ("__MACOSX/owl/1.png", 1),
+        ("owl/@eaDir/1.png", 1),
+        ("owl/.x/1.png", 1),
+    ]);
+    for file in
+        ["owl/Thumbs.db", "owl/._1.png", "owl/notes.txt", ".DS_Store", "owl/2.avif", "owl/3.heif"]
+    {
+        put(root.path(), file, b"");
+    }
+    let expected = [class("owl", &["owl/1.png", "owl/2.avif", "owl/3.heif"])];
+    assert_eq!(listed(root.path(), picture_files(&root)), expected);
+    let text = image_folder(&root, &RGB).unwrap_err().to_string();
+    assert!(text.contains("owl/2.avif"), "{text}");
+}
+
+#[test]
+fn folders_of_splits_are_not_taken_for_classes() {
+    let root = folder(&[("Train/a/1.png", 1), ("test/b/1.png", 1)]);
+    let text = picture_files(&root).unwrap_err().to_string();
+    assert!(
+        text.ends_with("has the folders of splits (Train, test): classes are in each of these"),
+        "{text}"
+    );
+    // Names of classes, where pictures are in them.
+    let root = folder(&[("train/1.png", 1), ("test/1.png", 1)]);
+    assert_eq!(picture_files(&root).unwrap().len(), 2);
+}
+
+#[test]
+fn two_folders_of_one_name_are_an_error_that_names_both() {
+    let root = folder(&[("caf\u{e9}/1.png", 1), ("cafe\u{301}/1.png", 1), ("bar/1.png", 1)]);
+    let text = picture_files(&root).unwrap_err().to_string();
+    assert!(text.ends_with("are both called caf\u{e9}, in two spellings of Unicode"), "{text}");
+    assert!(text.contains("cafe\u{301} and "), "{text}");
+    fs::remove_dir_all(root.path().join("caf\u{e9}")).unwrap();
+    let classes: Vec<_> = picture_files(&root).unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(classes, ["bar", "caf\u{e9}"]);
+}
+
+#[test]
+fn a_folder_without_a_plain_name_is_no_class() {
+    for name in ["ow\u{200b}l", " owl", "o\u{202e}wl"] {
+        let root = folder(&[(&format!("{name}/1.png"), 1), ("b/1.png", 1)]);
+        let text = picture_files(&root).unwrap_err().to_string();
+        assert!(text.starts_with("no class can be called "), "{text}");
+    }
+}
+
+#[cfg(unix)]
+mod links {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_that_loops_is_followed_once() {
+        let root = folder(&[("owl/1.png", 1), ("wren/1.png", 1)]);
+        let expected = [class("owl", &["owl/1.png"]), class("wren", &["wren/1.png"])];
+        for (target, link) in
+            [("..", "owl/up"), (".", "owl/itself"), (".", "all"), ("../wren", "wren/a")]
+        {
+            symlink(target, root.path().join(link)).unwrap();
+        }
+        assert_eq!(listed(root.path(), picture_files(&root)), expected);
+        assert_eq!(listed(root.path(), pictures_by_class(root.path().join("owl"))), expected[..1]);
+        assert_eq!(pictures_in(&root).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_linked_folder_is_read_where_it_is_linked() {
+        let elsewhere = folder(&[("deep/2.png", 1)]);
+        let root = folder(&[("owl/1.png", 1)]);
+        symlink(elsewhere.path(), root.path().join("owl/more")).unwrap();
+        symlink("more", root.path().join("owl/same")).unwrap();
+        let expected = [class("owl", &["owl/1.png", "owl/more/deep/2.png"])];
+        assert_eq!(listed(root.path(), picture_files(&root)), expected);
+    }
+
+    #[test]
+    fn a_folder_of_two_classes_is_an_error_that_names_both() {
+        let root = folder(&[("owl/1.png", 1), ("wren/1.png", 1)]);
+        symlink("owl", root.path().join("twin")).unwrap();
+        let text = picture_files(&root).unwrap_err().to_string();
+        assert!(text.contains("owl and ") && text.contains("twin lead to one folder"), "{text}");
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_an_error_that_names_it() {
+        for link in ["owl/gone.png", "owl/gone", "gone"] {
+            let root = folder(&[("owl/1.png", 1), ("wren/1.png", 1)]);
+            symlink("/nowhere", root.path().join(link)).unwrap();
+            let text = picture_files(&root).unwrap_err().to_string();
+            let named = format!("cannot read {}: ", root.path().join(link).display());
+            assert!(text.starts_with(&named), "{text}");
+        }
+    }
+}
+
 #[test]
 fn shares_are_those_of_mini_imagenet() {
     assert_eq!(shares(100).unwrap(), [64, 16, 20]);

@@ -7,7 +7,7 @@ use super::host;
 #[cfg(feature = "cube")]
 use super::pool::Pool;
 use super::stats::{MemorySource, MemoryStats};
-use crate::hardware::Bytes;
+use crate::machine::{self, Bytes};
 
 /// Where the memory of a device is counted.
 pub(super) enum Meter {
@@ -52,7 +52,7 @@ impl Meter {
     /// host for a moment.
     pub fn surroundings(&self) -> MemoryStats {
         let device = match self {
-            Self::Host => host::machine(),
+            Self::Host => machine::memory(),
             #[cfg(feature = "cube")]
             Self::Pool(pool) => pool.device_memory(),
             Self::Unknown => None,

@@ -1,6 +1,6 @@
 //! How much memory is used, and what running out of it looks like.
 
-pub(super) mod host;
+mod host;
 mod meter;
 mod out_of_memory;
 #[cfg(feature = "cube")]

@@ -4,10 +4,10 @@ use std::thread;
 use burn::tensor::backend::Backend;
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
-use crate::hardware::memory::host::machine;
 use crate::hardware::{
     Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier,
 };
+use crate::machine;
 
 /// The processor, with one of the backends that compute on it.
 pub(super) struct Host<B> {
@@ -60,7 +60,7 @@ fn processor() -> String {
 }
 
 fn memory() -> DeviceMemory {
-    let (total, free) = machine().unzip();
+    let (total, free) = machine::memory().unzip();
     DeviceMemory { total, free, unified: Some(true) }
 }
 

@@ -118,6 +118,10 @@ async fn admitted(State(app): State<App>, request: Request, next: Next) -> Answe
     if !of_this_page(request.headers()) {
         return forbidden("pages of other sites are not answered");
     }
+    if !is_encoded(request.uri().path()) {
+        let why = "a % in the path of a request stands before two hexadecimal digits: write %25";
+        return Err(Refusal(StatusCode::BAD_REQUEST, why.to_owned()));
+    }
     let reads = request.method().is_safe() || request.uri().path() == "/v1/predict";
     if app.read_only && !reads {
         return forbidden("this model is served read-only");
@@ -136,6 +140,12 @@ async fn admitted(State(app): State<App>, request: Request, next: Next) -> Answe
     let reason = status.canonical_reason().unwrap_or_default();
     let text = if text.is_empty() { reason.into() } else { String::from_utf8_lossy(&text) };
     Err(Refusal(status, text.into_owned()))
+}
+
+/// Whether every `%` stands for a byte: one that does not would be taken for itself.
+fn is_encoded(path: &str) -> bool {
+    let mut after = path.split('%').skip(1);
+    after.all(|of| of.len() >= 2 && of.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Whether the host is an address or this machine, no name that another site could let point here, and the page is of
@@ -316,6 +326,16 @@ async fn download(State(app): State<App>) -> Answer<Response> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percent_sign_stands_for_a_byte() {
+        for path in ["", "/v1/model", "/v1/classes/%25/examples", "/%e2%82%ACx/%2f"] {
+            assert!(is_encoded(path), "{path}");
+        }
+        for path in ["/v1/classes/%/examples", "%", "/a%2", "/a%2/b", "/%zz", "/100%%", "/%+1"] {
+            assert!(!is_encoded(path), "{path}");
+        }
+    }
 
     #[test]
     fn only_the_page_itself_and_programs_are_answered() {

@@ -19,7 +19,7 @@ const DECIMAL: [(&str, u64); 4] =
 
 impl Bytes {
     /// What is left when this share of it stays free.
-    pub(super) fn without(self, share: f64) -> Self {
+    pub(crate) fn without(self, share: f64) -> Self {
         Self(self.0.saturating_sub((self.0 as f64 * share).ceil() as u64))
     }
 }
