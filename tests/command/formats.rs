@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{complaint, fewshot, image_folder, json, small};
+use super::{complaint, fewshot, image_folder, json, small, stderr};
 
 #[test]
 fn every_format_is_in_the_help() {
@@ -43,6 +43,37 @@ fn a_list_trains_a_learner_that_another_dataset_tests() {
     assert_eq!(report["protocol"]["data"], "cub");
     let gone = complaint(&fewshot(&["eval", run, "--episodes", "5"]));
     assert!(gone.contains("list.csv: line 2: there is no image"), "{gone}");
+}
+
+#[test]
+fn a_list_with_a_row_for_each_annotation_says_how_many_it_passes_over() {
+    let images = image_folder(12, 4);
+    let list = images.path().join("list.csv");
+    let rows = (0..240).map(|row| format!("class{0}/{1}.png,{0}\n", row / 20, row / 5 % 4));
+    fs::write(&list, format!("path,label\n{}", rows.collect::<String>())).unwrap();
+    let data = format!("csv:{}", list.display());
+    let info = fewshot(&["data", "info", &data]);
+    let found = String::from_utf8(info.stdout.clone()).unwrap();
+    assert!(found.contains("8 classes of 4 images"), "{found}");
+    assert!(stderr(&info).contains("rows that name a picture again: 192"), "{}", stderr(&info));
+}
+
+#[test]
+fn a_list_of_more_images_than_memory_holds_is_one_line_of_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut list = "path,label\n".to_owned();
+    for row in 0..20_000 {
+        let file = format!("{row}.png");
+        fs::write(folder.path().join(&file), b"").unwrap();
+        list += &format!("{file},{}\n", row % 10);
+    }
+    let path = folder.path().join("list.csv");
+    fs::write(&path, list).unwrap();
+    let (data, run) = (format!("csv:{}", path.display()), folder.path().join("run"));
+    let words = ["train", "--method", "protonet", "--data", &data, "--image-size", "4096"];
+    let refused = complaint(&fewshot(&[&words[..], &["--out", run.to_str().unwrap()]].concat()));
+    let start = "error: 20000 images of 3x4096x4096 need 938 GiB of memory, ";
+    assert!(refused.starts_with(start) && refused.contains("a smaller --image-size"), "{refused}");
 }
 
 #[test]

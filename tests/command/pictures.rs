@@ -140,6 +140,72 @@ fn classes_come_and_go_and_others_stay() {
     assert_eq!(open().class_names(), ["green", "red"], "the file is as it was");
 }
 
+/// Whether folders are given as classes of a new model or are added to one, they are the same classes.
+#[test]
+fn a_folder_of_folders_adds_each_as_a_class() {
+    let (folder, model) = adapted();
+    let root = folder.path();
+    let more = root.join("more");
+    draw(&more.join("blue"), BLUE, 2);
+    draw(&more.join("grey/light/inside"), [160; 3], 2);
+    draw(&more.join("grey/dark"), [90; 3], 1);
+    let counted = |model: &Path| {
+        let model = AdaptedModel::<Flex>::open(model, &Default::default()).unwrap();
+        let examples = model.examples();
+        let names = model.class_names().into_iter().enumerate();
+        names.map(|(class, name)| (name, examples.examples(class))).collect::<Vec<_>>()
+    };
+    let expected = |counts: &[(&str, usize)]| -> Vec<(String, usize)> {
+        counts.iter().map(|&(name, count)| (name.to_owned(), count)).collect()
+    };
+    let added = root.join("added.fewshot");
+    let add = |words: &[&str], place: &Path| {
+        let command = &mut std::process::Command::new(env!("CARGO_BIN_EXE_fewshot"));
+        let command =
+            command.current_dir(place).args(["adapt", text(&model), "--out", text(&added)]);
+        command.args(words).output().unwrap()
+    };
+    let all = expected(&[("blue", 2), ("green", 4), ("grey", 3), ("red", 3)]);
+    // A folder that is left again by `..`, and the one that the command runs in.
+    for (words, place) in [
+        (["--add", text(&more)], root),
+        (["--add", "more/grey/.."], root),
+        (["--add", "."], &*more),
+    ] {
+        let output = add(&words, place);
+        assert_eq!(code(&output), Some(0), "{words:?}: {}", stderr(&output));
+        assert_eq!(counted(&added), all, "{words:?}");
+    }
+    let single = [("--add", ".", more.join("blue")), ("--add", "../..", more.join("blue/x/y"))];
+    for (option, path, place) in single {
+        fs::create_dir_all(&place).unwrap();
+        let output = add(&[option, path], &place);
+        assert_eq!(code(&output), Some(0), "{path}: {}", stderr(&output));
+        let one = expected(&[("blue", 2), ("green", 4), ("red", 3)]);
+        assert_eq!(counted(&added), one, "{path}");
+    }
+    fs::remove_dir_all(more.join("blue/x")).unwrap();
+
+    let backbone = format!("efficientnet-lite0:{}", text(&root.join("lite0.safetensors")));
+    let new = root.join("new.fewshot");
+    let adapt = ["adapt", "--backbone", &backbone, "--support", text(&more), "--out", text(&new)];
+    let output = fewshot(&adapt);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    assert_eq!(counted(&new), expected(&[("blue", 2), ("grey", 3)]));
+
+    let before = fs::read(&model).unwrap();
+    fs::remove_file(&new).unwrap();
+    draw(&more, RED, 1);
+    for output in [fewshot(&adapt), add(&["--add", text(&more)], root)] {
+        let why = stderr(&output);
+        assert_eq!((code(&output), why.lines().count()), (Some(1), 1), "{why}");
+        assert!(why.contains("0.png is a picture beside ") && why.contains("more/blue"), "{why}");
+    }
+    assert!(!new.exists() && fs::read(&model).unwrap() == before);
+    let unnamed = add(&["--add", "/"], root);
+    assert_eq!(code(&unnamed), Some(1), "{}", stderr(&unnamed));
+}
+
 #[test]
 fn small_pictures_of_examples_stay_with_them() {
     let (folder, model) = adapted();

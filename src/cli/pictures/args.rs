@@ -8,7 +8,7 @@ pub(crate) const ADAPT_HELP: &str = "\
 A backbone is NAME:FILE, with the network's published weights in a safetensors file or one of PyTorch's, or NAME alone after \
 `fewshot backbones get NAME` has downloaded them. There are dinov2-s, dinov2-b, clip-b32, efficientnet-lite0, resnet18, resnet34, resnet50, resnet12 and wrn-28-10.
 
-Pictures lie in a folder for each class, whose name is the class's. Every picture is left out once, to see how well the \
+Pictures lie in a folder for each class, whose name is the class's, and in folders below that. Every picture is left out once, to see how well the \
 others classify it and how sure they should be; what came of it is printed, and drawn beside the model as \
 .confusion.svg and .map.svg.
 
@@ -21,6 +21,7 @@ runs on glyphs, omniglot and fonts they are of dark ink on white.
   fewshot adapt --backbone dinov2-s:dinov2_vits14_pretrain.pth --support birds/ --out birds.fewshot
   fewshot adapt runs/mine --support birds/ --out birds.fewshot
   fewshot adapt birds.fewshot --add owls/ --add more/wren/
+  fewshot adapt birds.fewshot --add more/
   fewshot adapt birds.fewshot --remove wren";
 
 pub(crate) const PREDICT_HELP: &str = "\
@@ -49,7 +50,7 @@ pub(crate) struct AdaptArgs {
     /// [default: simpleshot; with a run of protonet prototypes]
     #[arg(long)]
     pub(crate) method: Option<String>,
-    /// Folder of pictures of a class to add to MODEL, or of one that it has
+    /// Folder of pictures of a class to add to MODEL, or of one that it has; or folder with a folder for each such class
     #[arg(long, value_name = "DIR", requires = "given")]
     pub(crate) add: Vec<PathBuf>,
     /// Class to remove from MODEL
