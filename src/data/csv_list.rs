@@ -163,7 +163,7 @@ impl Listed {
     fn add(&mut self, label: &str, file: PathBuf, line: u64, part: usize) -> Result<(), String> {
         let class = self.class(label, line)?;
         let absent = || format!("there is no image {}", file.display());
-        let id = FileId::of(&file).ok().filter(|_| file.is_file()).ok_or_else(absent)?;
+        let id = FileId::read(&file).ok().filter(|_| file.is_file()).ok_or_else(absent)?;
         let Some(first) = self.pictures.get(&id) else {
             self.pictures.insert(id, FirstRow { line, class, part });
             self.classes[class].files[part].push(file);

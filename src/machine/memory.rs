@@ -23,7 +23,7 @@ pub(crate) fn memory() -> Option<(Bytes, Bytes)> {
 /// A control group with a limit.
 struct Group {
     limit: u64,
-    /// What its processes have, without what files are cached in.
+    /// Memory of its processes, without what files are cached in.
     used: u64,
 }
 
@@ -85,8 +85,8 @@ mod tests {
         write(&V2, "others", "10\n", 1);
         write(&V1, "users", "8000\n", 200);
         let of = |own| {
-            let found = groups(mount.path(), own).into_iter();
-            found.map(|Group { limit, used }| (limit, used)).collect::<Vec<_>>()
+            let groups = groups(mount.path(), own).into_iter();
+            groups.map(|Group { limit, used }| (limit, used)).collect::<Vec<_>>()
         };
         assert_eq!(of("0::/users/one/job\n"), [(4000, 100), (9000, 300)]);
         assert_eq!(of("8:pids:/others\n4:cpu,memory:/users\n0::/\n"), [(8000, 200)]);

@@ -7,21 +7,21 @@ use super::read::Class;
 use crate::data::file_id::FileId;
 use crate::data::{DataError, Result, class_name};
 
-/// How the names of pictures end. Those of the last three formats are refused where they are decoded: nobody loses a
-/// picture without a word.
+/// Endings of the names of pictures. The last three are of formats that are refused where pictures are decoded: nobody
+/// loses a picture without a word.
 pub(super) const EXTENSIONS: [&str; 11] =
     ["png", "jpg", "jpeg", "bmp", "gif", "webp", "tif", "tiff", "avif", "heic", "heif"];
 
-/// What systems put beside the files of users.
+/// Folders that systems put beside the files of users.
 const OF_SYSTEMS: [&str; 3] = ["__MACOSX", "@eaDir", "$RECYCLE.BIN"];
 
-/// What folders of splits are called.
+/// Names of the folders of splits.
 const SPLITS: [&str; 5] = ["train", "val", "validation", "valid", "test"];
 
 /// The classes of a folder and their images, both in order of name.
 pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>> {
     let around = folders_around(root)?;
-    let Content { folders, pictures } = Content::of(root, &around)?;
+    let Content { folders, pictures } = Content::read(root, &around)?;
     let Some(first) = folders.first() else {
         let wanted = "subfolders: each class is a folder of images";
         return Err(DataError::no_classes(root, wanted));
@@ -47,7 +47,7 @@ pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>> {
 
 /// The classes that a folder is: if it has folders they are classes, else it is one itself.
 pub(in crate::data) fn classes_of(folder: &Path) -> Result<Vec<Class<PathBuf>>> {
-    let Content { folders, pictures } = Content::of(folder, &folders_around(folder)?)?;
+    let Content { folders, pictures } = Content::read(folder, &folders_around(folder)?)?;
     if pictures.is_empty() && !folders.is_empty() {
         return classes_in(folder);
     }
@@ -86,7 +86,7 @@ pub(in crate::data) fn visible_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What a folder has in it, not counting what is further down, in order of name.
+/// Folders and pictures in a folder, without those further down, in order of name.
 struct Content {
     folders: Vec<PathBuf>,
     pictures: Vec<PathBuf>,
@@ -94,7 +94,7 @@ struct Content {
 
 impl Content {
     /// Without links to the folders around it.
-    fn of(folder: &Path, around: &HashSet<FileId>) -> Result<Self> {
+    fn read(folder: &Path, around: &HashSet<FileId>) -> Result<Self> {
         let mut content = Self { folders: Vec::new(), pictures: Vec::new() };
         for path in visible_in(folder)? {
             match is_folder(&path)? {
@@ -164,7 +164,7 @@ fn refuse_splits(root: &Path, folders: &[PathBuf], around: &HashSet<FileId>) -> 
         return Ok(());
     }
     for folder in folders {
-        let Content { folders, pictures } = Content::of(folder, around)?;
+        let Content { folders, pictures } = Content::read(folder, around)?;
         if folders.is_empty() || !pictures.is_empty() {
             return Ok(());
         }
@@ -180,12 +180,12 @@ fn folders_around(folder: &Path) -> Result<HashSet<FileId>> {
 }
 
 fn id(path: &Path) -> Result<FileId> {
-    FileId::of(path).map_err(DataError::read(path))
+    FileId::read(path).map_err(DataError::read(path))
 }
 
 /// A link to nothing is an error that names it.
 fn is_folder(path: &Path) -> Result<bool> {
-    path.metadata().map(|found| found.is_dir()).map_err(DataError::read(path))
+    path.metadata().map(|metadata| metadata.is_dir()).map_err(DataError::read(path))
 }
 
 /// The name of the class that a folder is, whatever path leads to it: `.` has a name too.

@@ -57,7 +57,7 @@ pub(in crate::data) fn read_parts<E: Sync>(
     }
     let report = read(&classes, options, decode)?;
     let order: Vec<usize> = (0..classes.len()).collect();
-    Ok(report.map(|data| Splits::partition(&data, &order, counts)))
+    Ok(report.map(|data| Splits::partition(data, &order, counts)))
 }
 
 /// How many of the classes are to train, to validate and to test on.

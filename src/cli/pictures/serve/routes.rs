@@ -142,7 +142,7 @@ async fn admitted(State(app): State<App>, request: Request, next: Next) -> Answe
     Err(Refusal(status, text.into_owned()))
 }
 
-/// Whether every `%` stands for a byte: one that does not would be taken for itself.
+/// True where every `%` stands for a byte: any other would be taken for itself.
 fn is_encoded(path: &str) -> bool {
     let mut after = path.split('%').skip(1);
     after.all(|of| of.len() >= 2 && of.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
