@@ -349,7 +349,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         // Of 12.9 GB each in memory.
         let rows = (0..1000).map(|file| {
-            put(root.path(), &format!("{file}.png"), b"not a picture");
+            put(root.path(), &format!("{file}.png"), format!("no picture {file}"));
             format!("{file}.png,{}\n", file % 4)
         });
         put(root.path(), "list.csv", format!("path,label\n{}", rows.collect::<String>()));

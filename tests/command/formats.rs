@@ -64,7 +64,7 @@ fn a_list_of_more_images_than_memory_holds_is_one_line_of_error() {
     let mut list = "path,label\n".to_owned();
     for row in 0..20_000 {
         let file = format!("{row}.png");
-        fs::write(folder.path().join(&file), b"").unwrap();
+        fs::write(folder.path().join(&file), &file).unwrap();
         list += &format!("{file},{}\n", row % 10);
     }
     let path = folder.path().join("list.csv");

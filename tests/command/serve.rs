@@ -339,6 +339,8 @@ fn what_makes_no_sense_is_refused_in_words() {
     refused(server.delete("/v1/examples/first"), 400, "Invalid URL");
     refused(server.get("/v1/predict"), 405, "Method Not Allowed");
     refused(server.get("/v2"), 404, "nothing here");
+    refused(server.post("/v1/classes/%/examples", &red), 400, "write %25");
+    refused(server.delete("/v1/classes/%25"), 404, "no class \"%\"");
     let foreign = agent().post(format!("{}/v1/predict", server.url));
     let foreign = foreign.header("Origin", "http://elsewhere.example").send(&red[..]).unwrap();
     refused(answer(foreign), 403, "other sites");

@@ -83,7 +83,7 @@ pub fn picture_files(root: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>
 /// [classes](picture_files), else it is one itself.
 ///
 /// # Errors
-/// Those of [`picture_files`], and one when there is no picture.
+/// The errors of [`picture_files`]; and when there is no picture.
 pub fn pictures_by_class(folder: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>)>> {
     classes_of(folder.as_ref())
 }

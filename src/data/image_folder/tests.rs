@@ -157,7 +157,7 @@ fn class(name: &str, files: &[&str]) -> (String, Vec<String>) {
 
 #[test]
 fn pictures_of_a_class_are_in_its_folder_and_in_those_below() {
-    let files = [("owl/2.png", 2), ("owl/1/a.png", 1), ("owl/1/b/c.png", 1), ("wren/x/y.png", 3)];
+    let files = [("owl/2.png", 2), ("owl/1/a.png", 1), ("owl/1/b/c.png", 4), ("wren/x/y.png", 3)];
     let root = folder(&files);
     let expected = [
         class("owl", &["owl/1/a.png", "owl/1/b/c.png", "owl/2.png"]),
