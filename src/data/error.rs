@@ -48,6 +48,9 @@ pub enum DataError {
     /// The folder of a class holds no image.
     #[error("{path} has no png, jpg, jpeg, bmp, gif or webp image")]
     NoImages { path: PathBuf },
+    /// A name that is not a plain one.
+    #[error("no class can be called {name:?}: {reason}")]
+    ClassName { name: String, reason: &'static str },
     /// Two classes have one name, and may be in two splits.
     #[error("there are two classes {class}, and splits must have no class in common")]
     InTwoSplits { class: String },

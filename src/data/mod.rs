@@ -22,6 +22,7 @@
 
 mod cifar;
 mod class_dataset;
+mod class_name;
 mod csv_list;
 mod cub;
 mod device_cache;
@@ -48,6 +49,7 @@ mod tiered_imagenet;
 
 pub use cifar::{cifar_fs, fc100};
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
+pub use class_name::class_name;
 pub use csv_list::csv_list;
 pub use cub::cub;
 pub(crate) use device_cache::DeviceCache;
