@@ -7,7 +7,9 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Tensor, TensorData};
 use fewshot::adapt::InnerLoop;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError, BackboneOrigin};
-use fewshot::data::{ClassDataset, Features, Picture, QuarterTurn, ReadOptions, image_folder};
+use fewshot::data::{
+    ClassDataset, DataError, Features, Picture, QuarterTurn, ReadOptions, image_folder,
+};
 use fewshot::learners::{Maml, ProtoNet};
 use fewshot::models::{BnStatistics, Classifier, Conv4Config, Encoder};
 use fewshot::train::Checkpoint;
@@ -141,7 +143,7 @@ fn versions_before_find_a_format_that_they_do_not_know() {
     let model = open(&model);
     let examples = Features::new(1, [("backbone/x".into(), vec![1.0]), ("y".into(), vec![2.0])]);
     let named = AdaptedModel::adapt(model.backbone().clone(), "simpleshot", examples.unwrap());
-    assert!(matches!(named.err(), Some(AdaptedModelError::ReservedClass { .. })));
+    assert!(matches!(named.err(), Some(AdaptedModelError::Data(DataError::ClassName { .. }))));
 }
 
 #[test]

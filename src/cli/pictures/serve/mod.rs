@@ -10,7 +10,7 @@ use std::thread;
 use clap::Args;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError, BegunModel};
 
-use super::{Embedder, NetworkSpec};
+use super::{Embedder, NetworkSpec, lock};
 use crate::cli::args::{DeviceArgs, first_given};
 use crate::cli::prelude::*;
 use gallery::{Gallery, Served};
@@ -76,6 +76,10 @@ pub(crate) fn serve(args: &ServeArgs) -> Result {
 
 impl Job for &ServeArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
+        let _lock = match self.read_only {
+            true => None,
+            false => Some(lock(&self.model, "fewshot serve")?),
+        };
         let mut gallery = open::<B>(self, &place.device)?;
         let address = SocketAddr::new(self.host, self.port);
         let listener = TcpListener::bind(address)
