@@ -35,10 +35,10 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// How names of parts end.
+/// The end of names of parts.
 const PARTIAL: &str = ".partial";
 
-/// How names of parts of the file at `path` begin.
+/// The beginning of names of parts of the file at `path`.
 fn prefix(path: &Path) -> OsString {
     let mut prefix = OsString::from(".");
     prefix.push(path.file_name().unwrap_or_default());
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_writers_at_once_each_succeeds_and_readers_see_whole_files() {
+    fn many_writers_at_once_succeed_and_readers_see_whole_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         replace(&path, &[0; 10_000]).unwrap();

@@ -47,17 +47,17 @@ pub enum Conv4Error {
     #[error("a network has at most {MOST_BLOCKS} blocks, not {blocks}")]
     Blocks { blocks: usize },
     /// A size of zero, or images of which no pixel is left.
-    #[error("{blocks} blocks of {channels} channels do not fit images of {}", by(image))]
+    #[error("{blocks} blocks of {channels} channels do not fit images of {}", shape(image))]
     Fit { image: [usize; 3], channels: usize, blocks: usize },
     /// Images, or maps of them, that fill the memory.
     #[error(
         "an image and its maps have at most {MOST_VALUES} values, too few for {channels} channels of {}",
-        by(image)
+        shape(image)
     )]
     Values { image: [usize; 3], channels: usize },
 }
 
-fn by([channels, height, width]: &[usize; 3]) -> String {
+fn shape([channels, height, width]: &[usize; 3]) -> String {
     format!("{channels}x{height}x{width}")
 }
 

@@ -192,13 +192,10 @@ impl<B: Backend> PretrainedBackbone<B> {
     }
 
     /// Values of an embedding.
-    pub(super) fn length(&self) -> usize {
+    pub(super) fn length(&self) -> Result<usize> {
         match &self.origin {
-            BackboneOrigin::Trained(network) => network.conv4.features(),
-            BackboneOrigin::Published(id) => {
-                let blank = ImageShape::new(3, id.preprocessing.crop, id.preprocessing.crop);
-                self.embed_prepared(vec![0.0; blank.values()]).1
-            }
+            BackboneOrigin::Trained(network) => Ok(network.conv4.features()),
+            BackboneOrigin::Published(id) => Ok(PublishedWeights::of(&id.name)?.features),
         }
     }
 

@@ -13,7 +13,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// What is wrong with numbers that were read, if anything is.
+    /// A fault of numbers that were read, if there is one.
     pub(super) fn fault(&self) -> Option<String> {
         let Self { temperature, known } = *self;
         if !(temperature.is_finite() && temperature > 0.0) {

@@ -107,11 +107,15 @@ impl<B: Backend> AdaptedModel<B> {
     /// The same of files that are [known](ClassFiles) already.
     ///
     /// # Errors
-    /// As [`of_folder`](Self::of_folder).
-    pub fn of_files(backbone: PretrainedBackbone<B>, method: &str, of: ClassFiles) -> Result<Self> {
+    /// The same as of [`of_folder`](Self::of_folder).
+    pub fn of_files(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        files: ClassFiles,
+    ) -> Result<Self> {
         let mut length = 0;
         let mut classes = Vec::new();
-        for (name, files) in of.classes {
+        for (name, files) in files.classes {
             let (files, digests): (Vec<_>, Vec<_>) = files.into_iter().unzip();
             let (rows, found, thumbnails) = backbone.embed_each(&files, small)?;
             length = found;

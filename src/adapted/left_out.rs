@@ -24,7 +24,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// What is wrong with numbers that were read for these examples, if anything is.
+    /// A fault of numbers that were read for these examples, if there is one.
     pub(super) fn fault(&self, examples: &Features) -> Option<String> {
         let classes = examples.classes();
         let sizes = self.confusion.iter().map(Vec::len).chain([self.confusion.len()]);
@@ -32,11 +32,11 @@ impl LeftOut {
             return Some(format!("its confusions are not of its {classes} classes"));
         }
         for (class, row) in self.confusion.iter().enumerate() {
-            let found = row.iter().fold(0, |sum: usize, &count| sum.saturating_add(count));
+            let counted = row.iter().fold(0, |sum: usize, &count| sum.saturating_add(count));
             let (there, name) = (examples.examples(class), examples.class_name(class));
-            if found > there {
+            if counted > there {
                 return Some(format!(
-                    "its confusions have {found} examples of {name}, it holds {there}"
+                    "its confusions have {counted} examples of {name}, it holds {there}"
                 ));
             }
         }
@@ -120,8 +120,8 @@ pub(super) fn left_out<B: Backend>(
 /// Logits are equal that differ by no more than this part of the larger one: by rounding.
 const TIE: f32 = 1e-6;
 
-/// What an example of the class `own` is taken for: another class, unless the own one has the largest of the logits and
-/// no other has as large a one.
+/// The class that an example of the class `own` is taken for: another one, unless the own one has the largest of the
+/// logits and no other has as large a one.
 fn taken_for(logits: &[f32], own: usize) -> usize {
     let others = (0..logits.len()).filter(|&class| class != own);
     let other = others.max_by(|&one, &other| logits[one].total_cmp(&logits[other]));
@@ -132,7 +132,7 @@ fn taken_for(logits: &[f32], own: usize) -> usize {
     other.filter(|other| !is_less(other)).unwrap_or(own)
 }
 
-/// Whether all embeddings are equal but for rounding.
+/// `true` where all embeddings are equal but for rounding.
 pub(super) fn all_equal(examples: &Features) -> bool {
     let first = examples.row(0);
     let largest = first.iter().fold(0.0_f32, |most, value| most.max(value.abs()));

@@ -50,7 +50,7 @@ pub(super) struct Noted {
 }
 
 impl Noted {
-    /// What is wrong with what is noted of these examples, if anything is.
+    /// A fault of what is noted of these examples, if there is one.
     fn fault(&self, examples: &Features) -> Option<String> {
         let left_out = self.left_out.as_ref();
         let left_out = left_out.and_then(|left_out| left_out.fault(examples));
@@ -123,11 +123,11 @@ impl Content {
         device: &B::Device,
     ) -> Result<BegunModel<B>> {
         let backbone = self.backbone(path, weights, device)?;
-        let (found, wanted) = (self.examples.length(), backbone.length());
-        if found != wanted {
+        let (length, expected) = (self.examples.length(), backbone.length()?);
+        if length != expected {
             let origin = backbone.origin();
             let reason = format!(
-                "is no adapted model: its embeddings have {found} values, those of {origin} {wanted}"
+                "is no adapted model: its embeddings have {length} values, those of {origin} {expected}"
             );
             return Err(AdaptedModelError::NoModel { path: path.to_owned(), reason });
         }
@@ -246,7 +246,7 @@ mod tests {
 
     /// A model of two classes on a small network of its own, as it is in a file.
     #[cfg(feature = "flex")]
-    fn of_own_network(folder: &Path) -> Features {
+    fn own_model(folder: &Path) -> Features {
         use crate::adapted::{AdaptedModel, TrainedNetwork};
         use burn::backend::Flex;
         use fewshot_models::Conv4Config;
@@ -264,16 +264,16 @@ mod tests {
     }
 
     /// Pointers to all numbers in a value, and to what may be one.
-    fn numbers(value: &serde_json::Value, at: &str, found: &mut Vec<String>) {
+    fn numbers(value: &serde_json::Value, at: &str, pointers: &mut Vec<String>) {
         match value {
-            serde_json::Value::Number(_) | serde_json::Value::Null => found.push(at.to_owned()),
+            serde_json::Value::Number(_) | serde_json::Value::Null => pointers.push(at.to_owned()),
             serde_json::Value::Array(each) => {
                 each.iter()
                     .enumerate()
-                    .for_each(|(i, of)| numbers(of, &format!("{at}/{i}"), found));
+                    .for_each(|(i, of)| numbers(of, &format!("{at}/{i}"), pointers));
             }
             serde_json::Value::Object(each) => {
-                each.iter().for_each(|(key, of)| numbers(of, &format!("{at}/{key}"), found));
+                each.iter().for_each(|(key, of)| numbers(of, &format!("{at}/{key}"), pointers));
             }
             _ => {}
         }
@@ -288,7 +288,7 @@ mod tests {
         use serde_json::json;
 
         let folder = tempfile::tempdir().unwrap();
-        let whole = of_own_network(folder.path());
+        let whole = own_model(folder.path());
         let header: serde_json::Value = serde_json::from_str(&whole.metadata()[KEY]).unwrap();
         let path = folder.path().join("changed.fewshot");
         let picture = Picture::from_rgb(2, 1, vec![255, 0, 0, 0, 0, 255]).unwrap();

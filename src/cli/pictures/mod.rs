@@ -76,9 +76,9 @@ fn lock(model: &Path, holder: &str) -> Result<Lock> {
     // One file has one lock, whatever links lead to it.
     let place = model.canonicalize().or_else(|_| folder.canonicalize().map(|at| at.join(name)));
     let place = place.unwrap_or_else(|_| model.to_owned());
-    let mut beside = place.file_name().unwrap_or_default().to_owned();
-    beside.push(".lock");
-    Lock::take(place.with_file_name(beside), holder).map_err(|error| match error {
+    let mut file = place.file_name().unwrap_or_default().to_owned();
+    file.push(".lock");
+    Lock::take(place.with_file_name(file), holder).map_err(|error| match error {
         LockError::Held(by) => failed!("{} is being changed by {by}", model.display()),
         error => failed!("{}: {error}", model.display()),
     })

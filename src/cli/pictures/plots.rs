@@ -22,7 +22,7 @@ const POINTS: usize = 4000;
 /// Classes that a map names, at most.
 const NAMED: usize = 28;
 
-/// How many pictures of the class of a row were taken for that of a column; of 60 classes and more, of the 40 that are
+/// Draws how many pictures of the class of a row were taken for that of a column; of 60 classes and more, of the 40 that are
 /// confused most often.
 pub(super) fn write_confusion(path: &Path, names: &[String], counts: &[Vec<usize>]) -> Result {
     let (title, classes) = match names.len() {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_classes_the_most_confused_are_drawn() {
+    fn the_most_confused_of_many_classes_are_drawn() {
         let classes = 300;
         let names: Vec<_> = (0..classes).map(|class| format!("class {class}")).collect();
         let mut counts = vec![vec![0; classes]; classes];

@@ -28,6 +28,8 @@ pub(super) enum GalleryError {
     NoClass(String),
     #[error(transparent)]
     Name(DataError),
+    #[error("the embedding of the picture is not finite")]
+    NotFinite,
     #[error("there is no example {0}")]
     NoExample(usize),
     #[error("there are {MOST_EXAMPLES} examples, and no more are taken")]
@@ -71,7 +73,7 @@ pub(super) trait Served {
     fn file(&self) -> Result<Vec<u8>, GalleryError>;
 }
 
-/// What became of an example that was to be added: its number, or that of the one that is there.
+/// The number of an example that was added, or of an equal one that was there.
 pub(super) enum Addition {
     New(usize),
     There(usize),
@@ -95,7 +97,7 @@ struct Example {
     embedding: Vec<f32>,
     /// For the file.
     thumbnail: Option<Thumbnail>,
-    /// Of the picture's file, where it is known.
+    /// Digest of the picture's file, where it is known.
     digest: Option<String>,
 }
 
@@ -203,6 +205,9 @@ impl<B: Backend> Served for Gallery<B> {
     ) -> Result<Value, GalleryError> {
         let model = self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
         let found = model.classify(embedding).remove(0);
+        if !found.probability().is_finite() {
+            return Err(GalleryError::NotFinite);
+        }
         let nearest = model.nearest(embedding, NEAREST).into_iter().map(|(row, cosine)| {
             let (class, example) = self.example(row);
             json!({"class": class, "example": example, "cosine": rounded(cosine, 4)})

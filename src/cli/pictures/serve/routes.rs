@@ -61,7 +61,9 @@ impl From<GalleryError> for Refusal {
             GalleryError::TooFewClasses | GalleryError::LastClasses | GalleryError::Full => {
                 StatusCode::CONFLICT
             }
-            GalleryError::Name(_) | GalleryError::Model(AdaptedModelError::AllEqual { .. }) => {
+            GalleryError::NotFinite
+            | GalleryError::Name(_)
+            | GalleryError::Model(AdaptedModelError::AllEqual { .. }) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             GalleryError::Model(_) | GalleryError::File(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -193,7 +195,7 @@ impl FromRequest<App> for PictureFile {
     }
 }
 
-/// What the fields `picture` of a form have, and the names of the others.
+/// Contents of the fields `picture` of a form, and the names of the others.
 async fn fields(mut form: Multipart) -> Result<(Vec<Bytes>, Vec<String>), MultipartError> {
     let (mut pictures, mut others) = (Vec::new(), Vec::new());
     while let Some(field) = form.next_field().await? {
