@@ -166,7 +166,7 @@ impl Drop for Lock {
     }
 }
 
-/// Whether an open file is the one at `path`.
+/// `true` where an open file is the one at `path`.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
