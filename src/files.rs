@@ -1,9 +1,12 @@
-//! Files that are whole or not there, and their checksums.
+//! Files that are whole or not there, locks on what one process at a time may change, and checksums.
 
 use std::env;
-use std::fs::{self, File};
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
@@ -17,19 +20,73 @@ pub fn cache_folder() -> Option<PathBuf> {
     folder.filter(|folder| folder.is_absolute()).map(|folder| folder.join("fewshot"))
 }
 
-/// Puts `bytes` at `path` whole or not at all: written beside, synced, renamed.
+/// Puts `bytes` at `path` whole or not at all: written beside under a name of its own, synced, renamed. Of several that
+/// do so at once, the last one's bytes stay. Parts that a killed process has left beside are removed.
 ///
 /// # Errors
 /// If one of the three fails; what was at `path` is there still.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
-    let written = fs::write(&partial, bytes).and_then(|()| put(&partial, path));
+    remove_abandoned(path);
+    let (partial, mut file) = begun(path)?;
+    let written = file.write_all(bytes).and_then(|()| put(&partial, path));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }
     written
+}
+
+/// The end of names of parts.
+const PARTIAL: &str = ".partial";
+
+/// The beginning of names of parts of the file at `path`.
+fn prefix(path: &Path) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(path.file_name().unwrap_or_default());
+    prefix.push(".");
+    prefix
+}
+
+/// A new file beside `path`, locked, so that no other process takes it for abandoned.
+fn begun(path: &Path) -> io::Result<(PathBuf, File)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let mut name = prefix(path);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        name.push(format!("{}.{number}{PARTIAL}", process::id()));
+        let partial = path.with_file_name(name);
+        match File::options().write(true).create_new(true).open(&partial) {
+            // File systems without locks do without: there nothing is taken for abandoned either.
+            Ok(file) if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) => {}
+            Ok(file) if partial.exists() => return Ok((partial, file)),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Removes parts of the file at `path` that nobody writes any more.
+fn remove_abandoned(path: &Path) {
+    let prefix = prefix(path);
+    let is_part = |name: &OsStr| {
+        let middle = name.as_encoded_bytes().strip_prefix(prefix.as_encoded_bytes());
+        let middle = middle.and_then(|rest| rest.strip_suffix(PARTIAL.as_bytes()));
+        middle.is_some_and(|of| of.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'))
+    };
+    let entries = fs::read_dir(folder_of(path)).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| is_part(&entry.file_name())) {
+        let Ok(file) = File::options().write(true).open(entry.path()) else { continue };
+        // Locked until it is gone: its writer may be about to lock it.
+        if file.try_lock().is_ok() {
+            let _ = fs::remove_file(entry.path());
+        }
+        drop(file);
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Puts a file that is whole, and that may be written to, where it belongs, in the place of what was there:
@@ -46,8 +103,86 @@ pub fn put(whole: &Path, path: &Path) -> io::Result<()> {
         return Ok(());
     }
     // Makes the rename itself survive a power cut.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(folder_of(path))?.sync_all()
+}
+
+/// A lock that one process at a time has, of those that ask for the same file. It is held until it is dropped, and the
+/// system lets go of it when the process ends, however that comes about.
+///
+/// The file has the number of the process in it. On Unix it is removed with the lock; one that is left by a killed
+/// process keeps nobody out.
+#[derive(Debug)]
+pub struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+/// A lock that cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Held by a process, which is named.
+    #[error("it is in use by {0}")]
+    Held(String),
+    /// A file that cannot be opened, or not be locked where it is.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Lock {
+    /// Takes the lock of the file at `path`, which is made if it is not there; others are told of `holder`.
+    ///
+    /// # Errors
+    /// When another process has it, or the file cannot be written or locked.
+    pub fn take(path: impl Into<PathBuf>, holder: &str) -> Result<Self, LockError> {
+        let path = path.into();
+        loop {
+            let open = File::options().write(true).create(true).truncate(false).open(&path);
+            let mut file = open?;
+            match file.try_lock() {
+                // Who had the lock may have removed the file after it was opened here.
+                Ok(()) if !is_at(&file, &path)? => {}
+                Ok(()) => {
+                    file.set_len(0)?;
+                    write!(file, "process {} ({holder})", process::id())?;
+                    return Ok(Self { path, _file: file });
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let by = fs::read_to_string(&path).unwrap_or_default();
+                    let by = if by.is_empty() { "another process".to_owned() } else { by };
+                    return Err(LockError::Held(by));
+                }
+                Err(TryLockError::Error(error)) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if cfg!(unix) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// `true` where an open file is the one at `path`.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+
+    let open = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same, where nobody removes the files of locks.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> io::Result<bool> {
+    Ok(true)
 }
 
 /// The sha256 of a file, hexadecimal.
@@ -60,18 +195,100 @@ pub fn sha256(path: &Path) -> io::Result<String> {
     Ok(format!("{:x}", hasher.finalize()))
 }
 
+/// The sha256 of bytes, hexadecimal.
+pub fn sha256_of(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+
     #[test]
     fn a_failed_write_leaves_the_old_file_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
+        // A folder is not replaced.
         let path = folder.path().join("state");
-        replace(&path, b"old").unwrap();
-        fs::create_dir(folder.path().join("state.partial")).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("old"), b"old").unwrap();
         assert!(replace(&path, b"new").is_err());
-        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(folder.path()), ["state"]);
+        assert_eq!(fs::read(path.join("old")).unwrap(), b"old");
+        assert!(replace(&folder.path().join("none/state"), b"new").is_err());
+    }
+
+    #[test]
+    fn parts_of_a_killed_process_are_removed_and_those_of_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let (mine, _written) = begun(&path).unwrap();
+        for name in [".state.1.0.partial", ".state.77.3.partial", ".state.x.partial"] {
+            fs::write(folder.path().join(name), b"part").unwrap();
+        }
+        replace(&path, b"new").unwrap();
+        let mine = mine.file_name().unwrap().to_str().unwrap();
+        let mut expected = [mine, ".state.x.partial", "state"];
+        expected.sort_unstable();
+        assert_eq!(names(folder.path()), expected);
+    }
+
+    #[test]
+    fn many_writers_at_once_succeed_and_readers_see_whole_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        replace(&path, &[0; 10_000]).unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..8_u8 {
+                let path = &path;
+                scope
+                    .spawn(move || (0..20).for_each(|_| replace(path, &[writer; 10_000]).unwrap()));
+            }
+            for _ in 0..200 {
+                let read = fs::read(&path).unwrap();
+                assert!(read.len() == 10_000 && read.iter().all(|byte| *byte == read[0]));
+            }
+        });
+        assert_eq!(names(folder.path()), ["state"]);
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_who_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        // One that is left keeps nobody out.
+        fs::write(&path, "process 1 (killed)").unwrap();
+        let lock = Lock::take(&path, "fewshot serve").unwrap();
+        let refused = Lock::take(&path, "other").unwrap_err().to_string();
+        let number = process::id();
+        assert_eq!(refused, format!("it is in use by process {number} (fewshot serve)"));
+        drop(lock);
+        assert_eq!(path.exists(), cfg!(windows));
+        drop(Lock::take(&path, "other").unwrap());
+    }
+
+    #[test]
+    fn never_do_two_hold_one_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, holders) = (folder.path().join("lock"), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let Ok(_lock) = Lock::take(&path, "test") else { continue };
+                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                        holders.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -32,6 +32,35 @@ pub enum Readout {
     Average,
 }
 
+/// Blocks of a [`Conv4`], at most.
+const MOST_BLOCKS: usize = 1000;
+
+/// Values of an image or of a block's maps of it, at most: 1 GiB of f32.
+const MOST_VALUES: usize = 1 << 28;
+
+/// Sizes that no [`Conv4`] can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Conv4Error {
+    /// A depth that nothing is computed in.
+    #[error("a network has at most {MOST_BLOCKS} blocks, not {blocks}")]
+    Blocks { blocks: usize },
+    /// A size of zero, or images of which no pixel is left.
+    #[error("{blocks} blocks of {channels} channels do not fit images of {}", shape(image))]
+    Fit { image: [usize; 3], channels: usize, blocks: usize },
+    /// Images, or maps of them, that fill the memory.
+    #[error(
+        "an image and its maps have at most {MOST_VALUES} values, too few for {channels} channels of {}",
+        shape(image)
+    )]
+    Values { image: [usize; 3], channels: usize },
+}
+
+fn shape([channels, height, width]: &[usize; 3]) -> String {
+    format!("{channels}x{height}x{width}")
+}
+
 /// Configuration of a [`Conv4`].
 #[derive(Config, Debug, PartialEq, Eq)]
 pub struct Conv4Config {
@@ -124,6 +153,45 @@ impl Conv4Config {
         let [channels, height, width] = self.image;
         let sizes = [channels, self.channels, self.blocks, self.halve_every];
         sizes.iter().all(|&size| size > 0) && self.halved(height) > 0 && self.halved(width) > 0
+    }
+
+    /// Checks sizes that come from a file, before anything is allocated for them.
+    ///
+    /// # Errors
+    /// With more than 1000 blocks, where the images do not [fit](Self::fits), and where an image or its maps would have
+    /// more than 2^28 values.
+    pub fn check(&self) -> Result<(), Conv4Error> {
+        let Self { image, channels, blocks, .. } = *self;
+        if blocks > MOST_BLOCKS {
+            return Err(Conv4Error::Blocks { blocks });
+        }
+        if !self.fits() {
+            return Err(Conv4Error::Fit { image, channels, blocks });
+        }
+        let [own, height, width] = image;
+        let mut values = [own.max(channels), height, width].into_iter();
+        let values = values.try_fold(1_usize, usize::checked_mul);
+        match values.is_some_and(|values| values <= MOST_VALUES) {
+            true => Ok(()),
+            false => Err(Conv4Error::Values { image, channels }),
+        }
+    }
+
+    /// Number of values of all parameters, running averages among them; `None` for more than can be counted.
+    pub fn parameters(&self) -> Option<usize> {
+        let (inputs, channels) = (self.image[0], self.channels);
+        // A bias, and two each of batch-norm's gains and averages, beside the convolution.
+        let block = |inputs: usize| inputs.checked_mul(9)?.checked_add(5)?.checked_mul(channels);
+        let others = block(channels)?.checked_mul(self.blocks.checked_sub(1)?)?;
+        let film = match self.context {
+            0 => 0,
+            context => context
+                .checked_add(1)?
+                .checked_mul(channels)?
+                .checked_mul(2)?
+                .checked_add(context)?,
+        };
+        block(inputs)?.checked_add(others)?.checked_add(film)
     }
 
     /// Length of the feature vectors.

@@ -36,7 +36,7 @@ mod weights;
 mod wide_resnet;
 
 pub use classifier::Classifier;
-pub use conv4::{Conv4, Conv4Config, Downsampling, Readout};
+pub use conv4::{Conv4, Conv4Config, Conv4Error, Downsampling, Readout};
 pub use cost::{Cost, CostModel, SegmentCost};
 pub use efficientnet_lite::{EfficientNetLite, EfficientNetLiteConfig};
 pub use encoder::Encoder;

@@ -139,7 +139,10 @@ impl<B: Backend> PretrainedBackbone<B> {
             }
             None => id.locate()?,
         };
-        let (network, _) = Network::load(&id.name, &file, device)?;
+        let (network, preprocessing) = Network::load(&id.name, &file, device)?;
+        if preprocessing != id.preprocessing {
+            return Err(AdaptedModelError::OtherPreprocessing { backbone: id.name.clone() });
+        }
         let id = BackboneId { file: absolute(&file), ..id.clone() };
         Ok(Self { origin: BackboneOrigin::Published(id), network, device: device.clone() })
     }
@@ -185,6 +188,14 @@ impl<B: Backend> PretrainedBackbone<B> {
         match &self.network {
             Network::Conv4(network) => Some(Parameters::of(network)),
             _ => None,
+        }
+    }
+
+    /// Values of an embedding.
+    pub(super) fn length(&self) -> Result<usize> {
+        match &self.origin {
+            BackboneOrigin::Trained(network) => Ok(network.conv4.features()),
+            BackboneOrigin::Published(id) => Ok(PublishedWeights::of(&id.name)?.features),
         }
     }
 

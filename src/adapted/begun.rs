@@ -22,6 +22,8 @@ pub struct BegunModel<B: Backend> {
     pub examples: Features,
     /// A small picture of each row of these, where one is kept.
     pub thumbnails: Vec<Option<Thumbnail>>,
+    /// The [digest](super::digest) of the file of each row, where it is known.
+    pub digests: Vec<Option<String>>,
 }
 
 impl<B: Backend> BegunModel<B> {
@@ -57,6 +59,7 @@ impl<B: Backend> BegunModel<B> {
             examples: self.examples.clone(),
             parameters: self.backbone.parameters(),
             thumbnails: self.thumbnails.clone(),
+            digests: self.digests.clone(),
         }
     }
 }

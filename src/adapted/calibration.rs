@@ -12,6 +12,18 @@ pub struct Calibration {
     pub known: Option<[f64; 2]>,
 }
 
+impl Calibration {
+    /// A fault of numbers that were read, if there is one.
+    pub(super) fn fault(&self) -> Option<String> {
+        let Self { temperature, known } = *self;
+        if !(temperature.is_finite() && temperature > 0.0) {
+            return Some(format!("its temperature is {temperature}, not a number above 0"));
+        }
+        let known = known.filter(|known| !known.iter().all(|value| value.is_finite()));
+        known.map(|known| format!("its calibration has {known:?}, which are not finite"))
+    }
+}
+
 impl Default for Calibration {
     fn default() -> Self {
         Self { temperature: 1.0, known: None }
@@ -111,6 +123,19 @@ mod tests {
         // 12 of 20, a little less by the rule, are right with the probability that says so.
         let p = sigmoid(5.0 / unsure);
         assert!((p - 0.6).abs() < 0.03, "{p}");
+    }
+
+    #[test]
+    fn numbers_that_make_no_probabilities_are_faults() {
+        let of = |temperature, known| Calibration { temperature, known }.fault();
+        assert_eq!(of(0.3, None), None);
+        assert_eq!(of(0.3, Some([-2.0, 0.0])), None);
+        for temperature in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(of(temperature, None).unwrap().contains("its temperature is"));
+        }
+        for known in [[f64::NAN, 0.0], [0.0, f64::INFINITY]] {
+            assert!(of(1.0, Some(known)).unwrap().contains("not finite"));
+        }
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! Models of folders of pictures, and what classes come and go.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
+use rayon::prelude::*;
 
-use super::{AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Result, classes};
-use crate::data::{Features, Picture, picture_files};
+use super::{
+    AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Result, backbone, classes,
+};
+use crate::data::{Features, Picture, class_name, picture_files};
+use crate::files;
 
 /// A small picture of an example: the content of a JPEG file with [`THUMBNAIL_SIDE`] pixels along a side.
 pub type Thumbnail = Arc<[u8]>;
@@ -19,6 +24,70 @@ struct Class {
     name: String,
     rows: Vec<f32>,
     thumbnails: Vec<Option<Thumbnail>>,
+    digests: Vec<Option<String>>,
+}
+
+/// The first 16 hexadecimal digits of the sha256 of a file's content: equal files have equal ones.
+pub fn digest(bytes: &[u8]) -> String {
+    let mut digest = files::sha256_of(bytes);
+    digest.truncate(DIGITS);
+    digest
+}
+
+const DIGITS: usize = 16;
+
+/// The files of a folder's classes, without those whose content another file of the same class has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassFiles {
+    /// Each class with its files and their [digests](digest).
+    classes: Vec<(String, Vec<(PathBuf, String)>)>,
+    /// Number of files that are left out.
+    pub repeated: usize,
+    /// Pairs of classes that have a file of equal content, with such a file of each.
+    pub shared: Vec<[(String, PathBuf); 2]>,
+}
+
+impl ClassFiles {
+    /// Reads the files of classes.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn new(classes: Vec<(String, Vec<PathBuf>)>) -> Result<Self> {
+        let (mut repeated, mut shared) = (0, Vec::new());
+        let mut first: HashMap<String, (String, PathBuf)> = HashMap::new();
+        let mut distinct = Vec::with_capacity(classes.len());
+        for (class, files) in classes {
+            let mut own = Vec::with_capacity(files.len());
+            let mut seen = HashSet::new();
+            for (file, digest) in with_digests(files)? {
+                if !seen.insert(digest.clone()) {
+                    repeated += 1;
+                    continue;
+                }
+                match first.get(&digest) {
+                    Some(other) => shared.push([other.clone(), (class.clone(), file.clone())]),
+                    None => drop(first.insert(digest.clone(), (class.clone(), file.clone()))),
+                }
+                own.push((file, digest));
+            }
+            distinct.push((class, own));
+        }
+        Ok(Self { classes: distinct, repeated, shared })
+    }
+
+    /// All files, class after class.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.classes.iter().flat_map(|(_, files)| files.iter().map(|(file, _)| file))
+    }
+}
+
+fn with_digests(files: Vec<PathBuf>) -> Result<Vec<(PathBuf, String)>> {
+    let digest = |file: PathBuf| {
+        let mut digest = backbone::sha256(&file)?;
+        digest.truncate(DIGITS);
+        Ok((file, digest))
+    };
+    files.into_par_iter().map(digest).collect()
 }
 
 impl<B: Backend> AdaptedModel<B> {
@@ -32,32 +101,61 @@ impl<B: Backend> AdaptedModel<B> {
         method: &str,
         root: impl AsRef<Path>,
     ) -> Result<Self> {
+        Self::of_files(backbone, method, ClassFiles::new(picture_files(root)?)?)
+    }
+
+    /// The same of files that are [known](ClassFiles) already.
+    ///
+    /// # Errors
+    /// The same as of [`of_folder`](Self::of_folder).
+    pub fn of_files(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        files: ClassFiles,
+    ) -> Result<Self> {
         let mut length = 0;
         let mut classes = Vec::new();
-        for (name, files) in picture_files(root)? {
+        for (name, files) in files.classes {
+            let (files, digests): (Vec<_>, Vec<_>) = files.into_iter().unzip();
             let (rows, found, thumbnails) = backbone.embed_each(&files, small)?;
             length = found;
-            classes.push(Class { name, rows, thumbnails });
+            let digests = digests.into_iter().map(Some).collect();
+            classes.push(Class { name, rows, thumbnails, digests });
         }
         Self::of_classes(backbone, method, length, classes)
     }
 
     /// This model with a further class of the pictures in these files, or with further pictures of a class
-    /// that it has; other classes keep their embeddings. Small pictures are kept if the model has any.
+    /// that it has; other classes keep their embeddings. Files whose content an example of the class has already
+    /// add nothing. Small pictures are kept if the model has any.
     ///
     /// # Errors
     /// If there is no picture, and at the first one that cannot be read.
     pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self> {
+        let name = &class_name(name)?;
+        let mut classes = self.all();
+        // Files of other versions may have names in other spellings of Unicode.
+        let there =
+            classes.iter().position(|class| class_name(&class.name).is_ok_and(|of| of == *name));
+        let known = there.map(|place| classes[place].digests.as_slice()).unwrap_or_default();
+        let mut known: HashSet<_> = known.iter().flatten().cloned().collect();
+        let mut files = with_digests(files.to_vec())?;
+        files.retain(|(_, digest)| known.insert(digest.clone()));
+        if files.is_empty() && there.is_some() {
+            return Ok(self);
+        }
+        let (files, digests): (Vec<_>, Vec<_>) = files.into_iter().unzip();
+        let mut digests: Vec<_> = digests.into_iter().map(Some).collect();
         let kept = self.has_thumbnails();
         let beside = |picture: &Picture| if kept { small(picture) } else { None };
-        let (mut rows, _, mut thumbnails) = self.begun.backbone.embed_each(files, beside)?;
-        let mut classes = self.all();
-        match classes.iter_mut().find(|class| class.name == name) {
+        let (mut rows, _, mut thumbnails) = self.begun.backbone.embed_each(&files, beside)?;
+        match there.map(|place| &mut classes[place]) {
             Some(there) => {
                 there.rows.append(&mut rows);
                 there.thumbnails.append(&mut thumbnails);
+                there.digests.append(&mut digests);
             }
-            None => classes.push(Class { name: name.to_owned(), rows, thumbnails }),
+            None => classes.push(Class { name: name.to_owned(), rows, thumbnails, digests }),
         }
         self.changed(classes)
     }
@@ -96,6 +194,16 @@ impl<B: Backend> AdaptedModel<B> {
         self
     }
 
+    /// With these [digests](digest) of the files of the [examples](Self::examples), row by row.
+    ///
+    /// # Panics
+    /// When they are not as many as the examples.
+    pub fn with_digests(mut self, digests: Vec<Option<String>>) -> Self {
+        assert_eq!(digests.len(), self.begun.examples.rows(), "digests and examples");
+        self.begun.digests = digests;
+        self
+    }
+
     /// Without small pictures of examples.
     pub fn without_thumbnails(mut self) -> Self {
         self.begun.thumbnails.fill(None);
@@ -103,12 +211,13 @@ impl<B: Backend> AdaptedModel<B> {
     }
 
     fn all(&self) -> Vec<Class> {
-        let BegunModel { examples, thumbnails, .. } = &self.begun;
+        let BegunModel { examples, thumbnails, digests, .. } = &self.begun;
         let each = classes(examples).into_iter().enumerate();
         each.map(|(class, (name, rows))| Class {
             name,
             rows,
             thumbnails: thumbnails[examples.rows_of(class)].to_vec(),
+            digests: digests[examples.rows_of(class)].to_vec(),
         })
         .collect()
     }
@@ -126,13 +235,15 @@ impl<B: Backend> AdaptedModel<B> {
     ) -> Result<Self> {
         // The order of the rows.
         classes.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut thumbnails = Vec::new();
+        let (mut thumbnails, mut digests) = (Vec::new(), Vec::new());
         let rows = classes.into_iter().map(|mut class| {
             thumbnails.append(&mut class.thumbnails);
+            digests.append(&mut class.digests);
             (class.name, class.rows)
         });
         let examples = Features::new(length, rows)?;
-        Ok(Self::adapt(backbone, method, examples)?.with_thumbnails(thumbnails))
+        let model = Self::adapt(backbone, method, examples)?;
+        Ok(model.with_thumbnails(thumbnails).with_digests(digests))
     }
 }
 

@@ -29,9 +29,14 @@ pub enum AdaptedModelError {
     /// No class has this name.
     #[error("there is no class {name:?}: there are {}", known.join(", "))]
     UnknownClass { name: String, known: Vec<String> },
-    /// A name that a model's file has other use for.
-    #[error("no class can be called {name:?}: names that begin with backbone/ are the network's")]
-    ReservedClass { name: String },
+    /// Embeddings by which no class differs from another.
+    #[error("all embeddings are equal: nothing tells the classes of {embeddings} pictures apart")]
+    AllEqual { embeddings: usize },
+    /// An embedding whose products are beyond what 32 bits hold.
+    #[error(
+        "row {row} of class {class} has values up to {value:e}: embeddings have at most {most:e}"
+    )]
+    LargeValue { class: String, row: usize, value: f32, most: f32 },
     /// The network computes in a precision that the backend lacks.
     #[error(transparent)]
     Precision(#[from] PrecisionError),
@@ -67,6 +72,9 @@ pub enum AdaptedModelError {
     /// Weights that are not those of the model.
     #[error("{} are other weights of {backbone} than the model's, whose sha256 is {sha256}", path.display())]
     OtherWeights { backbone: String, sha256: String, path: PathBuf },
+    /// A model that notes another preparation of pictures than its network has.
+    #[error("the model notes another preparation of pictures than that of {backbone}")]
+    OtherPreprocessing { backbone: String },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },

@@ -24,6 +24,29 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
+    /// A fault of numbers that were read for these examples, if there is one.
+    pub(super) fn fault(&self, examples: &Features) -> Option<String> {
+        let classes = examples.classes();
+        let sizes = self.confusion.iter().map(Vec::len).chain([self.confusion.len()]);
+        if sizes.into_iter().any(|size| size != classes) {
+            return Some(format!("its confusions are not of its {classes} classes"));
+        }
+        for (class, row) in self.confusion.iter().enumerate() {
+            let counted = row.iter().fold(0, |sum: usize, &count| sum.saturating_add(count));
+            let (there, name) = (examples.examples(class), examples.class_name(class));
+            if counted > there {
+                return Some(format!(
+                    "its confusions have {counted} examples of {name}, it holds {there}"
+                ));
+            }
+        }
+        let left_out = self.examples();
+        let folds = self.folds.unwrap_or(left_out);
+        let possible = (1..=left_out).contains(&folds);
+        (!possible)
+            .then(|| format!("it says that {left_out} examples were left out in {folds} folds"))
+    }
+
     /// How many examples were left out.
     pub fn examples(&self) -> usize {
         self.confusion.iter().flatten().sum()
@@ -75,8 +98,7 @@ pub(super) fn left_out<B: Backend>(
         let logits = fitted.logits(Tensor::from_data(queries, device)).into_data();
         let logits: Vec<f32> = logits.iter().collect();
         for (logits, (_, class)) in logits.chunks_exact(classes).zip(&out) {
-            let best = (0..classes).max_by(|&one, &other| logits[one].total_cmp(&logits[other]));
-            confusion[*class][best.unwrap_or(0)] += 1;
+            confusion[*class][taken_for(logits, *class)] += 1;
             all.push(logits.to_vec());
             labels.push(*class);
         }
@@ -93,6 +115,29 @@ pub(super) fn left_out<B: Backend>(
     let temperature = calibration::temperature(&all, &labels);
     let known = calibration::known(&near, &far);
     (Some(LeftOut { confusion, folds: Some(folds) }), Calibration { temperature, known })
+}
+
+/// Logits are equal that differ by no more than this part of the larger one: by rounding.
+const TIE: f32 = 1e-6;
+
+/// The class that an example of the class `own` is taken for: another one, unless the own one has the largest of the
+/// logits and no other has as large a one.
+fn taken_for(logits: &[f32], own: usize) -> usize {
+    let others = (0..logits.len()).filter(|&class| class != own);
+    let other = others.max_by(|&one, &other| logits[one].total_cmp(&logits[other]));
+    let is_less = |other: &usize| {
+        let [other, own] = [logits[*other], logits[own]];
+        other + TIE * other.abs().max(own.abs()) < own
+    };
+    other.filter(|other| !is_less(other)).unwrap_or(own)
+}
+
+/// `true` where all embeddings are equal but for rounding.
+pub(super) fn all_equal(examples: &Features) -> bool {
+    let first = examples.row(0);
+    let largest = first.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    let near = |(one, other): (&f32, &f32)| (one - other).abs() <= TIE * largest;
+    (1..examples.rows()).all(|row| examples.row(row).iter().zip(first).all(near))
 }
 
 /// The sum of the rows of each class: their mean up to its length.
@@ -114,4 +159,31 @@ pub(super) fn cosine(mean: &[f64], row: &[f32]) -> f64 {
     let squares = pairs().fold([0.0, 0.0], |[a, b], (x, y)| [a + x * x, b + y * y]);
     let lengths = (squares[0] * squares[1]).sqrt();
     if lengths > 0.0 { dot / lengths } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tie_is_not_right_whatever_the_order() {
+        assert_eq!(taken_for(&[1.0, 1.0], 0), 1);
+        assert_eq!(taken_for(&[1.0, 1.0], 1), 0);
+        assert_eq!(taken_for(&[2.0, 1.0, 1.0], 1), 0);
+        assert_eq!(taken_for(&[1.0, 2.0, 1.0], 1), 1);
+        // One step of f32 is rounding, ten thousandths are not.
+        assert_eq!(taken_for(&[-3.0, -3.0_f32.next_up()], 1), 0);
+        assert_eq!(taken_for(&[-3.0, -2.9999], 1), 1);
+        assert_eq!(taken_for(&[0.0, f32::NAN], 1), 0);
+    }
+
+    #[test]
+    fn equal_embeddings_are_seen_through_rounding() {
+        let equal = |one: f32, other: f32| {
+            let classes = [("a".to_owned(), vec![0.0, one]), ("b".to_owned(), vec![0.0, other])];
+            all_equal(&Features::new(2, classes).unwrap())
+        };
+        assert!(equal(0.3, 0.3) && equal(0.0, 0.0) && equal(0.3, 0.3_f32.next_up()));
+        assert!(!equal(0.3, 0.3001) && !equal(0.0, 1e-20));
+    }
 }

@@ -16,7 +16,7 @@ mod trained;
 pub use backbone::{BackboneId, PretrainedBackbone};
 pub use begun::BegunModel;
 pub use calibration::Calibration;
-pub use changes::{THUMBNAIL_SIDE, Thumbnail};
+pub use changes::{ClassFiles, THUMBNAIL_SIDE, Thumbnail, digest};
 pub use error::AdaptedModelError;
 pub use left_out::LeftOut;
 pub use published::{PUBLISHED_WEIGHTS, PublishedFile, PublishedWeights, weights_cache};
@@ -28,12 +28,12 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 use serde::Serialize;
 
-use crate::data::{Features, Picture};
+use crate::data::{Features, Picture, class_name};
 use crate::learners::heads::{
     AnyHead, EmbeddedSupport, FittedHead, HEAD_NAMES, Head, TRAINED_ON_EPISODES,
 };
 use left_out::left_out;
-use model_file::{Content, RESERVED};
+use model_file::Content;
 
 /// What can fail over adapted models; rustdoc shows it written out.
 type Result<T = (), E = AdaptedModelError> = std::result::Result<T, E>;
@@ -92,32 +92,25 @@ impl<B: Backend> AdaptedModel<B> {
         HEAD_NAMES.iter().copied().filter(|name| !TRAINED_ON_EPISODES.contains(name)).collect()
     }
 
-    /// Checks that a class can have this name.
-    ///
-    /// # Errors
-    /// If it begins with `backbone/`, as names of the network's own tensors do in a model's file.
-    pub fn check_class_name(name: &str) -> Result {
-        match name.starts_with(RESERVED) {
-            true => Err(AdaptedModelError::ReservedClass { name: name.to_owned() }),
-            false => Ok(()),
-        }
-    }
-
     /// Learns the classes of `examples`, embeddings that the backbone has made.
     ///
     /// # Errors
-    /// With fewer than two classes, with an unknown method, and where a class cannot have its
-    /// [name](Self::check_class_name).
+    /// With fewer than two classes, with an unknown method, where all embeddings are equal, where a class has no [plain name](class_name), and where
+    /// a value of an embedding is above 1e15.
     pub fn adapt(
         backbone: PretrainedBackbone<B>,
         method: &str,
         examples: Features,
     ) -> Result<Self> {
-        class_names(&examples).iter().try_for_each(|name| Self::check_class_name(name))?;
+        check(&examples)?;
         let head = head::<B>(method, &examples, backbone.device())?;
+        if left_out::all_equal(&examples) {
+            return Err(AdaptedModelError::AllEqual { embeddings: examples.rows() });
+        }
         let (left_out, calibration) = left_out(&head, &examples, backbone.device());
-        let (method, thumbnails) = (method.to_owned(), vec![None; examples.rows()]);
-        let begun = BegunModel { backbone, method, examples, thumbnails };
+        let (thumbnails, digests) = (vec![None; examples.rows()], vec![None; examples.rows()]);
+        let method = method.to_owned();
+        let begun = BegunModel { backbone, method, examples, thumbnails, digests };
         Ok(Self::of(begun, &head, calibration, left_out))
     }
 
@@ -251,6 +244,23 @@ impl<B: Backend> AdaptedModel<B> {
     pub fn left_out(&self) -> Option<&LeftOut> {
         self.left_out.as_ref()
     }
+}
+
+/// Values of embeddings are at most so large: their squares, and sums of these, are finite.
+const LARGEST: f32 = 1e15;
+
+/// Refuses what no head learns from, and names that are not plain.
+fn check(examples: &Features) -> Result {
+    for class in 0..examples.classes() {
+        let name = examples.class_name(class);
+        class_name(name)?;
+        let mut values = examples.class_values(class).iter().enumerate();
+        if let Some((place, &value)) = values.find(|(_, value)| value.abs() > LARGEST) {
+            let (class, row) = (name.to_owned(), place / examples.length());
+            return Err(AdaptedModelError::LargeValue { class, row, value, most: LARGEST });
+        }
+    }
+    Ok(())
 }
 
 /// The head of this name for embeddings such as these.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::trained::Parameters;
 use super::{
     AdaptedModelError, BackboneOrigin, BegunModel, Calibration, LeftOut, PretrainedBackbone,
-    Result, Thumbnail, classes,
+    Result, Thumbnail, check, classes,
 };
 use crate::data::Features;
 use crate::files;
@@ -27,9 +27,6 @@ const FORMAT: u32 = 2;
 /// The format of files without the network's parameters.
 const WITHOUT_PARAMETERS: u32 = 1;
 
-/// What names of tensors begin with that are not a class's.
-pub(super) const RESERVED: &str = "backbone/";
-
 /// All parameters of the network in one tensor, in rows as long as embeddings, padded with zeros: a version that does not
 /// know it takes it for a class, and then refuses the file by its format.
 const PARAMETERS: &str = "backbone/parameters";
@@ -37,7 +34,10 @@ const PARAMETERS: &str = "backbone/parameters";
 /// Where the metadata has small pictures of examples; older versions ignore it.
 const THUMBNAILS: &str = "fewshot_thumbnails";
 
-/// Bytes of these, at most: half of what the header of a safetensors file can hold.
+/// Where the metadata has digests of the examples' files; older versions ignore it.
+const DIGESTS: &str = "fewshot_digests";
+
+/// Bytes of small pictures, at most: half of what the header of a safetensors file can hold.
 const MOST_OF_THUMBNAILS: usize = 48 << 20;
 
 /// All but tensors.
@@ -49,6 +49,15 @@ pub(super) struct Noted {
     pub(super) left_out: Option<LeftOut>,
 }
 
+impl Noted {
+    /// A fault of what is noted of these examples, if there is one.
+    fn fault(&self, examples: &Features) -> Option<String> {
+        let left_out = self.left_out.as_ref();
+        let left_out = left_out.and_then(|left_out| left_out.fault(examples));
+        left_out.or_else(|| self.calibration.fault())
+    }
+}
+
 /// What a file holds.
 pub(super) struct Content {
     pub(super) noted: Noted,
@@ -57,6 +66,8 @@ pub(super) struct Content {
     pub(super) parameters: Option<Parameters>,
     /// One of each example, where it is kept.
     pub(super) thumbnails: Vec<Option<Thumbnail>>,
+    /// One of the file of each example, where it is known.
+    pub(super) digests: Vec<Option<String>>,
 }
 
 #[derive(Deserialize)]
@@ -76,7 +87,7 @@ struct Versioned<T> {
 
 impl Content {
     pub(super) fn write(self, path: &Path) -> Result {
-        let Self { noted, mut examples, parameters, thumbnails } = self;
+        let Self { noted, mut examples, parameters, thumbnails, digests } = self;
         let (mut format, mut list) = (WITHOUT_PARAMETERS, None);
         if let Some(parameters) = parameters {
             (format, list) = (FORMAT, Some(parameters.list));
@@ -95,6 +106,10 @@ impl Content {
                 features =
                     features.with_metadata(THUMBNAILS, encoded(&thumbnails, MOST_OF_THUMBNAILS)?);
             }
+            if digests.iter().any(Option::is_some) {
+                let digests: Vec<_> = digests.into_iter().map(Option::unwrap_or_default).collect();
+                features = features.with_metadata(DIGESTS, serde_json::to_string(&digests)?);
+            }
             files::replace(path, &features.to_safetensors()?)
         });
         written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
@@ -108,8 +123,16 @@ impl Content {
         device: &B::Device,
     ) -> Result<BegunModel<B>> {
         let backbone = self.backbone(path, weights, device)?;
-        let Self { noted, examples, thumbnails, .. } = self;
-        Ok(BegunModel { backbone, method: noted.method, examples, thumbnails })
+        let (length, expected) = (self.examples.length(), backbone.length()?);
+        if length != expected {
+            let origin = backbone.origin();
+            let reason = format!(
+                "is no adapted model: its embeddings have {length} values, those of {origin} {expected}"
+            );
+            return Err(AdaptedModelError::NoModel { path: path.to_owned(), reason });
+        }
+        let Self { noted, examples, thumbnails, digests, .. } = self;
+        Ok(BegunModel { backbone, method: noted.method, examples, thumbnails, digests })
     }
 
     fn backbone<B: Backend>(
@@ -160,7 +183,8 @@ impl Content {
                 "is an adapted model of a later version (format {format}, this one reads up to {FORMAT})"
             ));
         }
-        let Versioned { noted, parameters, .. } = serde_json::from_str(noted).map_err(broken)?;
+        let Versioned::<Noted> { noted, parameters, .. } =
+            serde_json::from_str(noted).map_err(broken)?;
         let all = features()?;
         let mut rows = classes(&all);
         let parameters = match parameters {
@@ -174,13 +198,25 @@ impl Content {
         };
         // Without the metadata, of which nothing is to be written again.
         let examples = Features::new(all.length(), rows).map_err(|error| no_model(&error))?;
+        check(&examples).map_err(|error| no_model(&error))?;
+        noted.fault(&examples).map_or(Ok(()), |fault| Err(no_model(&fault)))?;
         let thumbnails = match metadata.as_ref().and_then(|metadata| metadata.get(THUMBNAILS)) {
             None => vec![None; examples.rows()],
             Some(text) => decoded(text)
                 .filter(|thumbnails| thumbnails.len() == examples.rows())
                 .ok_or_else(|| no_model(&"its small pictures do not read"))?,
         };
-        Ok(Self { noted, examples, parameters, thumbnails })
+        let digests = match metadata.as_ref().and_then(|metadata| metadata.get(DIGESTS)) {
+            None => vec![None; examples.rows()],
+            Some(text) => serde_json::from_str::<Vec<String>>(text)
+                .ok()
+                .filter(|digests| digests.len() == examples.rows())
+                .ok_or_else(|| no_model(&"the digests of its examples do not read"))?
+                .into_iter()
+                .map(|digest| Some(digest).filter(|digest| !digest.is_empty()))
+                .collect(),
+        };
+        Ok(Self { noted, examples, parameters, thumbnails, digests })
     }
 }
 
@@ -207,6 +243,144 @@ fn decoded(text: &str) -> Option<Vec<Option<Thumbnail>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A model of two classes on a small network of its own, as it is in a file.
+    #[cfg(feature = "flex")]
+    fn own_model(folder: &Path) -> Features {
+        use crate::adapted::{AdaptedModel, TrainedNetwork};
+        use burn::backend::Flex;
+        use fewshot_models::Conv4Config;
+
+        let device = Default::default();
+        let config = Conv4Config::new([3, 16, 16]).with_channels(2).with_blocks(4).with_context(1);
+        let network = config.init::<Flex>(&device);
+        let network = PretrainedBackbone::trained(network, TrainedNetwork::new(config), &device);
+        let examples =
+            [("a".into(), vec![1.0, 0.0, 1.0, 0.1]), ("b".into(), vec![0.0, 1.0, 0.1, 1.0])];
+        let examples = Features::new(2, examples).unwrap();
+        let file = folder.join("model.safetensors");
+        AdaptedModel::adapt(network, "prototypes", examples).unwrap().write(&file).unwrap();
+        Features::open(file).unwrap()
+    }
+
+    /// Pointers to all numbers in a value, and to what may be one.
+    fn numbers(value: &serde_json::Value, at: &str, pointers: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Number(_) | serde_json::Value::Null => pointers.push(at.to_owned()),
+            serde_json::Value::Array(each) => {
+                each.iter()
+                    .enumerate()
+                    .for_each(|(i, of)| numbers(of, &format!("{at}/{i}"), pointers));
+            }
+            serde_json::Value::Object(each) => {
+                each.iter().for_each(|(key, of)| numbers(of, &format!("{at}/{key}"), pointers));
+            }
+            _ => {}
+        }
+    }
+
+    #[cfg(feature = "flex")]
+    #[test]
+    fn a_changed_number_is_an_error_or_a_model_that_predicts() {
+        use crate::adapted::AdaptedModel;
+        use crate::data::Picture;
+        use burn::backend::Flex;
+        use serde_json::json;
+
+        let folder = tempfile::tempdir().unwrap();
+        let whole = own_model(folder.path());
+        let header: serde_json::Value = serde_json::from_str(&whole.metadata()[KEY]).unwrap();
+        let path = folder.path().join("changed.fewshot");
+        let picture = Picture::from_rgb(2, 1, vec![255, 0, 0, 0, 0, 255]).unwrap();
+        let open = |header: &serde_json::Value| {
+            let changed = whole.clone().with_metadata(KEY, header.to_string());
+            fs::write(&path, changed.to_safetensors().unwrap()).unwrap();
+            AdaptedModel::<Flex>::open(&path, &Default::default())
+        };
+        let mut pointers = Vec::new();
+        numbers(&header, "", &mut pointers);
+        assert!(pointers.len() > 40, "{pointers:?}");
+        let values = [
+            json!(-1),
+            json!(0),
+            json!(1),
+            json!(1_u64 << 31),
+            json!(1_u64 << 32),
+            json!(100_000),
+            json!(1_u64 << 63),
+            json!(u64::MAX),
+            json!(1e300),
+            json!(null),
+            json!("x"),
+        ];
+        for pointer in &pointers {
+            for value in &values {
+                let mut changed = header.clone();
+                *changed.pointer_mut(pointer).unwrap() = value.clone();
+                if let Ok(model) = open(&changed) {
+                    let probability =
+                        model.predict(std::slice::from_ref(&picture))[0].probability();
+                    assert!(probability.is_finite(), "{pointer} {value}");
+                    if let Some(left_out) = model.left_out() {
+                        assert!(left_out.accuracy().is_finite(), "{pointer} {value}");
+                    }
+                }
+            }
+        }
+        let refused = |pointer: &str, value: serde_json::Value, part: &str| {
+            let mut changed = header.clone();
+            *changed.pointer_mut(pointer).unwrap() = value;
+            let error = open(&changed).err().expect(pointer).to_string();
+            assert!(
+                error.contains("changed.fewshot is no adapted model") && error.contains(part),
+                "{error}"
+            );
+        };
+        let conv4 = |field: &str| format!("/backbone/conv4/{field}");
+        for size in [1_u64 << 32, 1 << 63] {
+            refused(&conv4("image/1"), json!(size), "at most 268435456 values");
+            refused(&conv4("channels"), json!(size), "at most 268435456 values");
+        }
+        refused(&conv4("image/1"), json!(100_000), "its embeddings have 2 values");
+        refused(&conv4("channels"), json!(100_000), "of which it holds");
+        for size in [100_000, 1_u64 << 32, 1 << 63] {
+            refused(&conv4("blocks"), json!(size), "at most 1000 blocks");
+            refused(&conv4("context"), json!(size), "of which it holds");
+        }
+        refused(&conv4("image/1"), json!(64), "its embeddings have 2 values");
+        refused("/calibration/temperature", json!(0), "its temperature is 0");
+        refused("/left_out/confusion/0/1", json!(5), "7 examples of a, it holds 2");
+        refused("/left_out/confusion", json!([[1]]), "not of its 2 classes");
+        refused("/left_out/folds", json!(5), "4 examples were left out in 5 folds");
+    }
+
+    #[test]
+    fn embeddings_that_are_not_finite_are_refused_with_class_and_row() {
+        let parse = |value: f32| {
+            let noted = Noted {
+                backbone: BackboneOrigin::Trained(super::super::TrainedNetwork::new(
+                    fewshot_models::Conv4Config::new([3, 16, 16]),
+                )),
+                method: "simpleshot".to_owned(),
+                calibration: Calibration::default(),
+                left_out: None,
+            };
+            let noted = serde_json::to_string(&Versioned { format: 1, noted, parameters: None });
+            let examples = [("a".to_owned(), vec![1.0]), ("b".to_owned(), vec![1.0, 7.0])];
+            let file = Features::new(1, examples).unwrap().with_metadata(KEY, noted.unwrap());
+            let mut bytes = file.to_safetensors().unwrap();
+            let place = bytes.windows(4).rposition(|four| four == 7.0_f32.to_le_bytes()).unwrap();
+            bytes[place..][..4].copy_from_slice(&value.to_le_bytes());
+            Content::parse(&bytes, Path::new("x")).map(|content| content.examples.rows())
+        };
+        assert_eq!(parse(-3.0), Ok(3));
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let why = parse(value).unwrap_err();
+            assert!(why.contains("row 1 of class b") && why.contains("not finite"), "{why}");
+        }
+        let why = parse(3e38).unwrap_err();
+        assert!(why.contains("row 1 of class b has values up to 3e38"), "{why}");
+    }
 
     #[test]
     fn small_pictures_read_as_they_were_written_as_far_as_there_is_room() {

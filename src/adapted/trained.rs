@@ -110,9 +110,16 @@ impl TrainedNetwork {
         parameters: &Parameters,
         device: &B::Device,
     ) -> Result<Conv4<B>, String> {
-        let [channels, ..] = self.conv4.image;
-        if !self.conv4.fits() || ![1, 3].contains(&channels) {
-            return Err("the configuration of its network makes no sense".to_owned());
+        let config = &self.conv4;
+        let [channels, ..] = config.image;
+        config.check().map_err(|error| error.to_string())?;
+        if ![1, 3].contains(&channels) {
+            return Err(format!("images of its network have {channels} channels, not 1 or 3"));
+        }
+        let (needed, held) = (config.parameters(), parameters.values.len());
+        if needed.is_none_or(|needed| needed > held) {
+            let needed = needed.map_or("uncountable".to_owned(), |needed| needed.to_string());
+            return Err(format!("its network has {needed} parameters, of which it holds {held}"));
         }
         let network = self.conv4.init::<B>(device);
         if listed(&network) != parameters.list {
@@ -196,11 +203,16 @@ mod tests {
             noted.restored::<Flex>(parameters, &Default::default()).unwrap_err()
         };
         let mut parameters = Parameters::of(&network);
-        let wider = TrainedNetwork::new(noted.conv4.clone().with_channels(5));
-        assert!(refused(&wider, &parameters).contains("another network"));
-        let small = TrainedNetwork::new(Conv4Config::new([1, 8, 8]));
-        assert!(refused(&small, &parameters).contains("makes no sense"));
+        let other = |conv4: Conv4Config| TrainedNetwork::new(conv4);
+        let wider = other(noted.conv4.clone().with_channels(5));
+        assert!(refused(&wider, &parameters).contains("parameters, of which it holds"));
+        let narrower = other(noted.conv4.clone().with_channels(3));
+        assert!(refused(&narrower, &parameters).contains("another network"));
+        let small = other(Conv4Config::new([1, 8, 8]));
+        assert!(refused(&small, &parameters).contains("do not fit images of 1x8x8"));
+        let two = other(Conv4Config { image: [2, 16, 16], ..noted.conv4.clone() });
+        assert!(refused(&two, &parameters).contains("have 2 channels"));
         parameters.values.truncate(100);
-        assert!(refused(&noted, &parameters).contains("end within"));
+        assert!(refused(&noted, &parameters).contains("of which it holds 100"));
     }
 }

@@ -108,6 +108,12 @@ impl Checkpoint {
         &self.header.settings
     }
 
+    /// Bytes of the record called `name`; 0 where there is none.
+    pub fn size_of(&self, name: &str) -> usize {
+        let entries = self.header.records.iter();
+        entries.filter(|entry| entry.name == name).map(|entry| entry.bytes).sum()
+    }
+
     /// How far the run had come.
     pub fn progress(&self) -> &Progress {
         &self.header.progress

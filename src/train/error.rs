@@ -47,8 +47,8 @@ pub enum TrainError {
     #[error("gradients cannot be clipped to a norm of {0}")]
     ClipNorm(f64),
     /// A run folder that another process works in.
-    #[error("{} is in use by another process", folder.display())]
-    InUse { folder: PathBuf },
+    #[error("{} is in use by {by}", folder.display())]
+    InUse { folder: PathBuf, by: String },
     /// A setting of zero that must be at least one.
     #[error("{0} must be at least 1")]
     Zero(&'static str),

@@ -1,4 +1,4 @@
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::metrics::Line;
 use super::{Checkpoint, TrainError, curves};
-use crate::files;
+use crate::files::{self, Lock, LockError};
 
 const FILES: [&str; 5] = ["config.json", "metrics.jsonl", "curves.svg", "last.ckpt", "best.ckpt"];
 
@@ -23,7 +23,7 @@ const FILES: [&str; 5] = ["config.json", "metrics.jsonl", "curves.svg", "last.ck
 pub struct RunFolder {
     pub(super) path: PathBuf,
     /// Held as long as the run goes on; the system lets go of it when the process ends.
-    _lock: File,
+    _lock: Lock,
     metrics: BufWriter<File>,
     lines: Vec<Line>,
 }
@@ -55,7 +55,7 @@ impl RunFolder {
         Self::open(path, lock, lines)
     }
 
-    fn open(path: PathBuf, lock: File, lines: Vec<Line>) -> Result<Self, TrainError> {
+    fn open(path: PathBuf, lock: Lock, lines: Vec<Line>) -> Result<Self, TrainError> {
         let metrics = path.join("metrics.jsonl");
         let file = OpenOptions::new().append(true).open(&metrics);
         let file = file.map_err(TrainError::io(&metrics))?;
@@ -100,14 +100,12 @@ impl RunFolder {
 }
 
 /// Two processes in one folder would overwrite each other's files.
-fn lock(folder: &Path) -> Result<File, TrainError> {
+fn lock(folder: &Path) -> Result<Lock, TrainError> {
     let path = folder.join("run.lock");
-    let file = File::create(&path).map_err(TrainError::io(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(TrainError::InUse { folder: folder.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(TrainError::Io { path, source }),
-    }
+    Lock::take(&path, "fewshot train").map_err(|error| match error {
+        LockError::Held(by) => TrainError::InUse { folder: folder.to_owned(), by },
+        LockError::Io(source) => TrainError::Io { path, source },
+    })
 }
 
 fn to_json_line(line: &Line) -> String {

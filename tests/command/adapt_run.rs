@@ -7,11 +7,14 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Tensor, TensorData};
 use fewshot::adapt::InnerLoop;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError, BackboneOrigin};
-use fewshot::data::{ClassDataset, Features, Picture, QuarterTurn, ReadOptions, image_folder};
+use fewshot::data::{
+    ClassDataset, DataError, Features, Picture, QuarterTurn, ReadOptions, image_folder,
+};
 use fewshot::learners::{Maml, ProtoNet};
 use fewshot::models::{BnStatistics, Classifier, Conv4Config, Encoder};
 use fewshot::train::Checkpoint;
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::inner_loop::adaptive;
@@ -141,7 +144,7 @@ fn versions_before_find_a_format_that_they_do_not_know() {
     let model = open(&model);
     let examples = Features::new(1, [("backbone/x".into(), vec![1.0]), ("y".into(), vec![2.0])]);
     let named = AdaptedModel::adapt(model.backbone().clone(), "simpleshot", examples.unwrap());
-    assert!(matches!(named.err(), Some(AdaptedModelError::ReservedClass { .. })));
+    assert!(matches!(named.err(), Some(AdaptedModelError::Data(DataError::ClassName { .. }))));
 }
 
 #[test]
@@ -255,5 +258,42 @@ fn a_run_of_maml_takes_averages_from_the_pictures() {
         let served = fewshot(&["serve", text(&new), "--backbone", text(&run), "--port", "0"]);
         assert_eq!(code(&served), Some(2));
         assert!(stderr(&served).contains("by `fewshot adapt`"), "{}", stderr(&served));
+    }
+}
+
+#[test]
+fn a_changed_number_in_the_header_of_a_run_is_a_line() {
+    let (folder, _) = adapted_run(&[]);
+    let checkpoint = folder.path().join("run/best.ckpt");
+    let whole = fs::read(&checkpoint).unwrap();
+    let length = u64::from_le_bytes(whole[8..16].try_into().unwrap()) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&whole[16..][..length]).unwrap();
+    let support = folder.path().join("pictures/test");
+    let out = folder.path().join("changed.fewshot");
+    for (field, value) in [
+        ("channels", json!(1_u64 << 32)),
+        ("channels", json!(100_000)),
+        ("height", json!(1_u64 << 32)),
+        ("height", json!(1_u64 << 63)),
+        ("width", json!(0)),
+        ("width", json!(-1)),
+        ("width", json!(1e300)),
+    ] {
+        let mut changed = header.clone();
+        changed["settings"]["user"]["image"][field] = value.clone();
+        let changed = serde_json::to_vec(&changed).unwrap();
+        let size = (changed.len() as u64).to_le_bytes();
+        let rest = &whole[16 + length..whole.len() - 32];
+        let mut bytes = [&whole[..8], &size[..], &changed[..], rest].concat();
+        bytes.extend(Sha256::digest(&bytes));
+        fs::write(&checkpoint, bytes).unwrap();
+        for words in [
+            &["adapt", text(&checkpoint), "--support", text(&support), "--out", text(&out)][..],
+            &["eval", text(&checkpoint), "--episodes", "2"],
+        ] {
+            let told = fewshot(words);
+            let lines = stderr(&told).lines().count();
+            assert_eq!((code(&told), lines), (Some(1), 1), "{field} {value}: {}", stderr(&told));
+        }
     }
 }

@@ -225,7 +225,7 @@ fn small_pictures_of_examples_stay_with_them() {
     };
     assert_eq!(colours(), of([(1, 4), (0, 3), (0, 0)]));
     draw(&folder.path().join("blue"), BLUE, 2);
-    draw(&folder.path().join("green"), GREEN, 1);
+    draw(&folder.path().join("green"), [20, 201, 20], 1);
     let (blue, green) = (folder.path().join("blue"), folder.path().join("green"));
     let both = ["adapt", text(&model), "--add", text(&blue), "--add", text(&green)];
     assert_eq!(code(&fewshot(&both)), Some(0));
@@ -243,6 +243,7 @@ fn small_pictures_of_examples_stay_with_them() {
     let none = ["adapt", text(&model), "--add", text(&green), "--no-thumbnails"];
     assert_eq!(code(&fewshot(&none)), Some(0));
     assert_eq!(colours(), [None; 6]);
+    draw(&green, [20, 202, 20], 1);
     assert_eq!(code(&fewshot(&["adapt", text(&model), "--add", text(&green)])), Some(0));
     assert_eq!(colours(), [None; 7]);
     open().write(&model).unwrap();
@@ -384,4 +385,95 @@ fn bad_input_is_one_clear_error() {
     let picture = support.join("red/0.png");
     let found = fewshot(&["predict", text(&model), text(&picture), "--weights", text(&moved)]);
     assert!(String::from_utf8(found.stdout).unwrap().contains("red"));
+}
+
+#[test]
+fn equal_files_count_once_and_what_is_there_is_not_added_again() {
+    let folder = TempDir::new().unwrap();
+    let (root, support) = (folder.path(), folder.path().join("support"));
+    draw(&support.join("red"), RED, 3);
+    draw(&support.join("green"), GREEN, 4);
+    fs::copy(support.join("red/0.png"), support.join("red/again.png")).unwrap();
+    fs::copy(support.join("red/1.png"), support.join("green/other.png")).unwrap();
+    let backbone = format!("efficientnet-lite0:{}", text(&weights(root)));
+    let model = root.join("colours.fewshot");
+    let words = ["--backbone", &backbone, "--support", text(&support), "--out", text(&model)];
+    let made = fewshot(&[&["adapt", "--json"], &words[..]].concat());
+    let told = stderr(&made);
+    assert!(told.contains("1 files repeat another file of their class"), "{told}");
+    let pair = told.lines().find(|line| line.starts_with("warning: ")).unwrap();
+    for part in ["other.png of class green", "1.png of class red", "the same file"] {
+        assert!(pair.contains(part), "{pair}");
+    }
+    assert_eq!(json(&made)["shots"], json!([5, 3]));
+
+    let open = |path: &Path| AdaptedModel::<Flex>::open(path, &Default::default()).unwrap();
+    let before = open(&model);
+    let red = support.join("red");
+    let added = fewshot(&["adapt", text(&model), "--add", text(&red)]);
+    assert_eq!(code(&added), Some(0), "{}", stderr(&added));
+    assert!(stderr(&added).contains("4 of 4 pictures of red are there already"));
+    assert_eq!(open(&model).examples(), before.examples());
+    assert_eq!(open(&model).left_out(), before.left_out());
+    draw(&red, RED, 5);
+    let added = fewshot(&["adapt", text(&model), "--add", text(&red)]);
+    assert!(stderr(&added).contains("4 of 6 pictures of red are there already"));
+    assert_eq!(open(&model).examples().rows(), 10);
+
+    // A file without digests opens, and gets those of what is added.
+    let bare = root.join("bare.fewshot");
+    let without = open(&model).with_digests(vec![None; 10]);
+    without.write(&bare).unwrap();
+    assert_eq!(code(&fewshot(&["adapt", text(&bare), "--add", text(&red)])), Some(0));
+    assert_eq!(open(&bare).examples().rows(), 15);
+    assert_eq!(code(&fewshot(&["adapt", text(&bare), "--add", text(&red)])), Some(0));
+    assert_eq!(open(&bare).examples().rows(), 15);
+}
+
+#[test]
+fn equal_embeddings_of_all_pictures_are_an_error() {
+    let folder = TempDir::new().unwrap();
+    let (root, support) = (folder.path(), folder.path().join("support"));
+    // One picture as files of several contents.
+    for (class, endings) in [("a", ["png", "bmp"]), ("b", ["png", "webp"])] {
+        fs::create_dir_all(support.join(class)).unwrap();
+        for (number, ending) in endings.into_iter().enumerate() {
+            let path = support.join(format!("{class}/{number}.{ending}"));
+            RgbImage::from_pixel(40, 40, Rgb([9, 90, 200])).save(path).unwrap();
+        }
+    }
+    let backbone = format!("efficientnet-lite0:{}", text(&weights(root)));
+    let model = root.join("equal.fewshot");
+    let words = ["--backbone", &backbone, "--support", text(&support), "--out", text(&model)];
+    let made = fewshot(&[&["adapt"], &words[..]].concat());
+    assert_eq!(code(&made), Some(1));
+    assert!(stderr(&made).contains("error: all embeddings are equal"), "{}", stderr(&made));
+    assert!(!model.exists());
+}
+
+#[test]
+fn a_changed_preparation_of_pictures_is_refused() {
+    let (folder, model) = adapted();
+    let as_features = folder.path().join("changed.safetensors");
+    fs::copy(&model, &as_features).unwrap();
+    let features = Features::open(&as_features).unwrap();
+    let header: Value = serde_json::from_str(&features.metadata()["fewshot_adapted"]).unwrap();
+    let changed = folder.path().join("changed.fewshot");
+    for (field, value) in [
+        ("crop", json!(1_u64 << 32)),
+        ("crop", json!(100)),
+        ("crop", json!(0)),
+        ("resize", json!(1_u64 << 63)),
+        ("deviation", json!([0.0, 0.5, 0.5])),
+        ("mean", json!([1e300, 0.5, 0.5])),
+        ("mean", json!([null, 0.5, 0.5])),
+    ] {
+        let mut header = header.clone();
+        header["backbone"]["preprocessing"][field] = value.clone();
+        let features = features.clone().with_metadata("fewshot_adapted", header.to_string());
+        features.write(&as_features).unwrap();
+        fs::rename(&as_features, &changed).unwrap();
+        let refused = AdaptedModel::<Flex>::open(&changed, &Default::default());
+        assert!(refused.is_err(), "{field} {value}");
+    }
 }

@@ -69,9 +69,14 @@ pub fn answer(mut response: Response<Body>) -> (u16, Value) {
 
 /// The content of a picture of about this colour that is no example.
 pub fn photo(folder: &Path, colour: [u8; 3]) -> (PathBuf, Vec<u8>) {
+    numbered(folder, colour, 4)
+}
+
+/// The content of the picture of this number of about this colour; those from 4 on are no examples.
+fn numbered(folder: &Path, colour: [u8; 3], number: u32) -> (PathBuf, Vec<u8>) {
     let folder = folder.join(format!("photos/{}-{}", colour[0], colour[2]));
-    draw(&folder, colour, 5);
-    let file = folder.join("4.png");
+    draw(&folder, colour, number + 1);
+    let file = folder.join(format!("{number}.png"));
     let bytes = fs::read(&file).unwrap();
     (file, bytes)
 }
@@ -102,9 +107,13 @@ fn classes_are_taught_and_pictures_classified() {
     assert_eq!(server.post("/v1/predict?unknown=1", &green).1["class"], Value::Null);
 
     let (_, blue) = photo(folder.path(), BLUE);
-    for number in [7, 8] {
-        let added = server.post("/v1/classes/sky%20blue/examples", &blue);
+    let (_, other) = numbered(folder.path(), BLUE, 5);
+    for (number, picture) in [(7, &blue), (8, &other)] {
+        let added = server.post("/v1/classes/sky%20blue/examples", picture);
         assert_eq!(added, (201, json!({ "example": number })));
+        // An equal file adds nothing.
+        let again = server.post("/v1/classes/sky%20blue/examples", picture);
+        assert_eq!(again, (200, json!({ "example": number, "already_there": true })));
     }
     let (_, found) = server.post("/v1/predict", &blue);
     assert_eq!(
@@ -210,8 +219,10 @@ fn the_last_class_goes_though_somebody_else_has_deleted_the_file() {
     fs::remove_file(&file).unwrap();
     // A folder is neither removed nor replaced.
     fs::create_dir(&file).unwrap();
+    let (_, other) = numbered(folder.path(), RED, 5);
+    let more = || server.post("/v1/classes/red/examples", &other);
     for (part, (status, why)) in
-        [("the file of the model", server.delete("/v1/classes/red")), (text(&file), teach())]
+        [("the file of the model", server.delete("/v1/classes/red")), (text(&file), more())]
     {
         let told = why["error"].as_str().unwrap();
         assert!(status == 500 && told.contains(part), "{status} {told}");
@@ -231,8 +242,9 @@ fn no_more_examples_are_taken_than_there_is_room_for() {
     let network = config.init::<Flex>(&device);
     let backbone = PretrainedBackbone::trained(network, TrainedNetwork::new(config), &device);
     let examples = Features::new(8, [("red".to_owned(), vec![1.0; 8 * 10_000])]).unwrap();
-    let (method, thumbnails) = ("simpleshot".to_owned(), vec![None; 10_000]);
-    BegunModel { backbone, method, examples, thumbnails }.write(&file).unwrap();
+    let (thumbnails, digests) = (vec![None; 10_000], vec![None; 10_000]);
+    let method = "simpleshot".to_owned();
+    BegunModel { backbone, method, examples, thumbnails, digests }.write(&file).unwrap();
     let server = Server::start(&[text(&file)]);
     let (status, why) = server.post("/v1/classes/red/examples", &photo(folder.path(), RED).1);
     let full = json!("there are 10000 examples, and no more are taken");
@@ -276,9 +288,12 @@ fn small_pictures_of_examples_outlive_the_server() {
         (folder.path().join("lite0.safetensors"), folder.path().join("new.fewshot"));
     let backbone = format!("efficientnet-lite0:{}", text(&weights));
     let server = Server::start(&[text(&new), "--backbone", &backbone, "--no-thumbnails"]);
-    for class in ["one", "two"] {
-        assert_eq!(server.post(&format!("/v1/classes/{class}/examples"), &blue).0, 201);
-    }
+    assert_eq!(server.post("/v1/classes/one/examples", &blue).0, 201);
+    let (status, why) = server.post("/v1/classes/two/examples", &blue);
+    assert_eq!(status, 422);
+    assert!(why["error"].as_str().unwrap().starts_with("all embeddings are equal"), "{why}");
+    let (_, red) = photo(folder.path(), RED);
+    assert_eq!(server.post("/v1/classes/two/examples", &red).0, 201);
     drop(server);
     assert_eq!(number_of_pictures(&Server::start(&[text(&new)])), 0);
 }
@@ -293,7 +308,7 @@ fn a_run_is_served_and_learns_new_classes() {
     assert_eq!(server.get("/v1/model").1["backbone"], format!("conv4 of {}", text(&run)));
     assert_eq!(server.post("/v1/predict", &red).1["class"], "red");
     let (status, why) = server.post("/v1/classes/backbone%2Fx/examples", &red);
-    assert!(status == 422 && why["error"].as_str().unwrap().contains("backbone/"), "{why}");
+    assert!(status == 422 && why["error"].as_str().unwrap().contains("has a / or"), "{why}");
     drop(server);
 
     let new = folder.path().join("new.fewshot");
@@ -327,12 +342,16 @@ fn what_makes_no_sense_is_refused_in_words() {
     refused(server.post("/v1/predict?top=many", &red), 400, "top");
     refused(server.post("/v1/predict?top=0", &red), 422, "at least 1");
     refused(server.post("/v1/predict?unknown=1.5", &red), 422, "between 0 and 1");
-    refused(server.post("/v1/classes/%20/examples", &red), 422, "1 to 100 characters");
-    refused(
-        server.post(&format!("/v1/classes/{}/examples", "x".repeat(101)), &red),
-        422,
-        "characters",
-    );
+    for (name, part) in [
+        ("%20", "it is empty"),
+        ("..%2F..%2Fx", "it has a / or"),
+        ("%2E%2E%2Fx", "it has a / or"),
+        ("owl%E2%80%8B", "cannot be seen"),
+        ("%EF%BB%BFowl", "cannot be seen"),
+        (&"x".repeat(256), "longer than 255 bytes"),
+    ] {
+        refused(server.post(&format!("/v1/classes/{name}/examples"), &red), 422, part);
+    }
     refused(server.delete("/v1/classes/owl"), 404, "no class \"owl\"");
     refused(server.delete("/v1/classes/red"), 409, "two classes stay");
     refused(server.delete("/v1/examples/70"), 404, "no example 70");
@@ -347,7 +366,7 @@ fn what_makes_no_sense_is_refused_in_words() {
     assert_eq!(classes(&server.get("/v1/model").1), [("green", 4), ("red", 3)]);
 
     let port = server.url.rsplit_once(':').unwrap().1;
-    let taken = fewshot(&["serve", text(&model), "--port", port]);
+    let taken = fewshot(&["serve", text(&model), "--read-only", "--port", port]);
     assert_eq!(code(&taken), Some(1));
     assert!(stderr(&taken).contains("cannot listen at 127.0.0.1"), "{}", stderr(&taken));
 
@@ -357,6 +376,7 @@ fn what_makes_no_sense_is_refused_in_words() {
         assert!(stderr(&pointless).contains("is for a new model"), "{}", stderr(&pointless));
     }
 
+    drop(server);
     let before = fs::read(&model).unwrap();
     let server = Server::start(&[text(&model), "--read-only"]);
     refused(server.post("/v1/classes/red/examples", &red), 403, "read-only");
@@ -382,4 +402,109 @@ fn many_clients_at_once_are_all_answered() {
             });
         }
     });
+}
+
+/// A form with fields of these names and contents, and its kind.
+fn form(fields: &[(&str, &[u8])]) -> (String, Vec<u8>) {
+    let mut body = Vec::new();
+    for (name, content) in fields {
+        let head = format!(
+            "--edge\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"x.png\"\r\n\r\n"
+        );
+        body.extend(head.into_bytes());
+        body.extend(*content);
+        body.extend(b"\r\n");
+    }
+    body.extend(b"--edge--\r\n");
+    ("multipart/form-data; boundary=edge".to_owned(), body)
+}
+
+#[test]
+fn the_picture_of_a_form_is_that_of_the_body() {
+    let (folder, model) = adapted();
+    let server = Server::start(&[text(&model)]);
+    let (_, red) = photo(folder.path(), RED);
+    let post = |path: &str, fields: &[(&str, &[u8])]| {
+        let (kind, body) = form(fields);
+        let request = agent().post(format!("{}{path}", server.url)).header("Content-Type", kind);
+        answer(request.send(&body[..]).unwrap())
+    };
+    let plain = server.post("/v1/predict?top=2", &red);
+    assert_eq!(plain.1["class"], "red");
+    assert_eq!(post("/v1/predict?top=2", &[("picture", &red)]), plain);
+    assert_eq!(post("/v1/predict?top=2", &[("title", b"x"), ("picture", &red)]), plain);
+    let added = post("/v1/classes/red/examples", &[("picture", &red)]);
+    assert_eq!(added, (201, json!({ "example": 7 })));
+    let refused = |fields: &[(&str, &[u8])], part: &str| {
+        let (status, why) = post("/v1/predict", fields);
+        assert!(status == 422 && why["error"].as_str().unwrap().contains(part), "{status} {why}");
+    };
+    refused(&[("file", &red)], "lacks the field picture: it has file");
+    refused(&[], "lacks the field picture");
+    refused(&[("picture", &red), ("picture", &red)], "2 fields picture");
+    refused(&[("picture", b"no picture")], "the picture");
+    let (status, _) = post("/v1/predict", &[("picture", &vec![0; (16 << 20) + 1])]);
+    assert_eq!(status, 413);
+}
+
+#[test]
+fn a_model_is_changed_by_one_process_at_a_time() {
+    let (folder, model) = adapted();
+    let before = fs::read(&model).unwrap();
+    let server = Server::start(&[text(&model)]);
+    let by = format!("is being changed by process {} (fewshot serve)", server.child.id());
+    let support = folder.path().join("support");
+    let backbone = format!("efficientnet-lite0:{}", text(&folder.path().join("lite0.safetensors")));
+    let red = support.join("red");
+    let anew = ["--backbone", &backbone, "--support", text(&support), "--out", text(&model)];
+    for words in [
+        &["serve", text(&model), "--port", "0"][..],
+        &["adapt", text(&model), "--add", text(&red)],
+        &["adapt", text(&model), "--remove", "red"],
+        &[&["adapt"], &anew[..]].concat(),
+    ] {
+        let second = fewshot(words);
+        assert_eq!((code(&second), stderr(&second).lines().count()), (Some(1), 1), "{words:?}");
+        assert!(stderr(&second).contains(&by), "{}", stderr(&second));
+    }
+    assert_eq!(fs::read(&model).unwrap(), before);
+    // Who only reads is not kept out.
+    let reader = Server::start(&[text(&model), "--read-only"]);
+    assert_eq!(reader.get("/v1/model").0, 200);
+    let elsewhere = folder.path().join("other.fewshot");
+    let blue = folder.path().join("blue");
+    draw(&blue, BLUE, 2);
+    let copied = ["adapt", text(&model), "--add", text(&blue), "--out", text(&elsewhere)];
+    assert_eq!(code(&fewshot(&copied)), Some(0));
+    assert!(!folder.path().join("other.fewshot.lock").exists());
+    // A lock that a killed server has left keeps nobody out.
+    drop(server);
+    let added = fewshot(&["adapt", text(&model), "--add", text(&blue)]);
+    assert_eq!(code(&added), Some(0), "{}", stderr(&added));
+}
+
+#[test]
+fn additions_of_two_clients_are_all_there_and_readers_see_whole_files() {
+    let (folder, model) = adapted();
+    let server = Server::start(&[text(&model)]);
+    let root = folder.path();
+    let pictures: Vec<_> = (0..20).map(|number| numbered(root, BLUE, 4 + number).1).collect();
+    thread::scope(|scope| {
+        for half in pictures.chunks(10) {
+            let server = &server;
+            scope.spawn(move || {
+                for picture in half {
+                    assert_eq!(server.post("/v1/classes/blue/examples", picture).0, 201);
+                }
+            });
+        }
+        for _ in 0..20 {
+            let read = AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap();
+            assert!(read.examples().rows() >= 7);
+        }
+    });
+    let read = AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap();
+    assert_eq!(read.examples().rows(), 27);
+    let left = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    assert!(left.into_iter().all(|file| file.extension().is_none_or(|of| of != "partial")));
 }

@@ -62,6 +62,40 @@ fn an_mlp_flattens_images() {
 }
 
 #[test]
+fn sizes_that_no_network_has_are_refused_before_it_is_made() {
+    let small = || Conv4Config::new([3, 16, 16]).with_channels(4);
+    assert_eq!(small().check(), Ok(()));
+    assert_eq!(Conv4Config::new([3, 2048, 2048]).check(), Ok(()));
+    for size in [100_000, 1 << 32, 1 << 63, usize::MAX] {
+        for sizes in [
+            small().with_blocks(size),
+            small().with_channels(1 << 31).with_blocks(2),
+            Conv4Config::new([3, size, size]),
+            Conv4Config::new([size, size, 16]),
+        ] {
+            assert!(sizes.check().is_err(), "{sizes}");
+        }
+    }
+    let refused = |config: Conv4Config| config.check().unwrap_err().to_string();
+    assert_eq!(refused(small().with_blocks(1001)), "a network has at most 1000 blocks, not 1001");
+    let text = "5 blocks of 4 channels do not fit images of 3x16x16";
+    assert_eq!(refused(small().with_blocks(5)), text);
+    assert_eq!(small().with_channels(1 << 63).parameters(), None);
+}
+
+#[test]
+fn parameters_are_counted_as_the_network_has_them() {
+    for config in [
+        Conv4Config::omniglot(),
+        Conv4Config::new([3, 16, 16]).with_channels(5).with_blocks(3).with_context(7),
+        Conv4Config::new([1, 16, 16]).with_channels(4).with_blocks(1).with_context(1),
+    ] {
+        let network: Conv4<Flex> = config.init(&Default::default());
+        assert_eq!(config.parameters(), Some(network.num_params()), "{config}");
+    }
+}
+
+#[test]
 fn a_config_fits_as_long_as_a_pixel_is_left() {
     let fits = |config: Conv4Config| config.fits();
     assert!(fits(Conv4Config::omniglot()) && fits(Conv4Config::mini_imagenet()));

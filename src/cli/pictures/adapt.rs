@@ -1,8 +1,8 @@
-use fewshot::adapted::AdaptedModel;
+use fewshot::adapted::{AdaptedModel, ClassFiles};
 use fewshot::data::{picture_files, pictures_by_class};
 
 use super::args::AdaptArgs;
-use super::{Embedder, NetworkSpec, plots, run};
+use super::{Embedder, NetworkSpec, lock, plots, run};
 use crate::cli::args::first_given;
 use crate::cli::prelude::*;
 
@@ -67,6 +67,8 @@ impl ToDo {
 impl Job for Adapting<'_> {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self { args, to_do } = self;
+        let (ToDo::New { out, .. } | ToDo::Change { out, .. }) = &to_do;
+        let _lock = lock(out, "fewshot adapt")?;
         let (model, out) = match to_do {
             ToDo::Change { model, out } => {
                 (changed::<B::InnerBackend>(args, &model, &place.device)?, out)
@@ -75,21 +77,42 @@ impl Job for Adapting<'_> {
                 let device = &place.device;
                 let Embedder { mut backbone, method, without_averages } =
                     network.open::<B>(device)?;
+                let files = ClassFiles::new(picture_files(&support)?)?;
+                tell_repeated(&files);
                 if let Some(trained_by) = without_averages {
-                    let files = picture_files(&support)?.into_iter().flat_map(|(_, files)| files);
-                    backbone = backbone.with_averages_of(&files.collect::<Vec<_>>())?;
+                    let files: Vec<_> = files.files().cloned().collect();
+                    backbone = backbone.with_averages_of(&files)?;
                     print_status(format_args!(
                         "{trained_by} gathers no running averages of batch-norm: those of these pictures are taken"
                     ));
                 }
                 let method = args.method.as_deref().unwrap_or(method);
-                (AdaptedModel::of_folder(backbone, method, support)?, out)
+                (AdaptedModel::of_files(backbone, method, files)?, out)
             }
         };
         let model = if args.no_thumbnails { model.without_thumbnails() } else { model };
         model.write(&out)?;
         draw(&model, &out)?;
         report(&model, &out, args.json)
+    }
+}
+
+/// Files of equal content, which count once in a class and are doubtful in two.
+fn tell_repeated(files: &ClassFiles) {
+    if files.repeated > 0 {
+        let count = files.repeated;
+        print_status(format_args!(
+            "{count} files repeat another file of their class and are left out"
+        ));
+    }
+    for [(one, file), (other, equal)] in files.shared.iter().take(MISTAKES) {
+        let (file, equal) = (file.display(), equal.display());
+        print_status(format_args!(
+            "warning: {file} of class {one} and {equal} of class {other} are the same file"
+        ));
+    }
+    if let Some(more) = files.shared.len().checked_sub(MISTAKES).filter(|more| *more > 0) {
+        print_status(format_args!("warning: {more} more files are in two classes"));
     }
 }
 
@@ -101,7 +124,13 @@ fn changed<B: Backend>(
     let mut model = AdaptedModel::open_with_weights(path, args.weights.as_deref(), device)?;
     for folder in &args.add {
         for (class, files) in pictures_by_class(folder)? {
+            let before = model.examples().rows();
             model = model.with_class(&class, &files)?;
+            let there = (before + files.len()).saturating_sub(model.examples().rows());
+            if there > 0 {
+                let all = files.len();
+                print_status(format_args!("{there} of {all} pictures of {class} are there already"));
+            }
         }
     }
     for class in &args.remove {

@@ -48,6 +48,11 @@ impl Job for &PredictArgs {
             }
             unread += files.len() - whole.len();
             for (file, prediction) in whole.into_iter().zip(model.predict(&pictures)) {
+                if !prediction.probability().is_finite() {
+                    print_error(format_args!("{}: its embedding is not finite", file.display()));
+                    unread += 1;
+                    continue;
+                }
                 print(line(file, &prediction, args))?;
             }
         }

@@ -79,6 +79,7 @@ impl RunSettings {
         split: Option<Split>,
     ) -> Result<Self> {
         let mut settings: Self = eval::settings(checkpoint, path)?;
+        settings.check(checkpoint, path)?;
         match data {
             None => {}
             Some(DataSpec::Images(data)) => {
@@ -94,6 +95,25 @@ impl RunSettings {
         settings.data.refuse_other_options(split, false)?;
         settings.split = split.unwrap_or(settings.split);
         Ok(settings)
+    }
+
+    /// Compares the network of these settings with what the checkpoint holds, before anything is allocated for it.
+    fn check(&self, checkpoint: &Checkpoint, path: &Path) -> Result {
+        let config = self.network()?;
+        let outputs = match self.has_outputs() {
+            true => self.test.ways.checked_mul(config.features()),
+            false => Some(0),
+        };
+        let needed = config.parameters().zip(outputs).and_then(|(of, more)| of.checked_add(more));
+        let needed = needed.and_then(|values| values.checked_mul(size_of::<f32>()));
+        let size = checkpoint.size_of("learner");
+        match needed.is_some_and(|needed| needed <= size) {
+            true => Ok(()),
+            false => Err(failed!(
+                "{} holds {size} bytes of parameters, too few for the network that it says it has",
+                path.display()
+            )),
+        }
     }
 
     /// Classes of the data, as images of the shape that the network takes.
@@ -241,6 +261,7 @@ impl RunSettings {
             let (image, blocks) = (self.image, config.blocks);
             return Err(failed!("images of {image} are too small for {blocks} blocks"));
         }
+        config.check().map_err(|error| failed!("{error}"))?;
         Ok(config)
     }
 

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use fewshot::adapted::{
     AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Thumbnail,
 };
-use fewshot::data::{Features, Preparation};
+use fewshot::data::{DataError, Features, Preparation};
 
 use crate::cli::pictures::described;
 use crate::cli::prelude::*;
@@ -26,6 +26,10 @@ pub(super) enum GalleryError {
     LastClasses,
     #[error("there is no class {0:?}")]
     NoClass(String),
+    #[error(transparent)]
+    Name(DataError),
+    #[error("the embedding of the picture is not finite")]
+    NotFinite,
     #[error("there is no example {0}")]
     NoExample(usize),
     #[error("there are {MOST_EXAMPLES} examples, and no more are taken")]
@@ -49,13 +53,14 @@ pub(super) trait Served {
         unknown: Option<f64>,
     ) -> Result<Value, GalleryError>;
 
-    /// Adds an example, maybe the first of its class, and returns its number.
+    /// Adds an example, maybe the first of its class, unless the class has one of an equal file.
     fn add(
         &mut self,
         class: String,
         embedding: Vec<f32>,
         thumbnail: Thumbnail,
-    ) -> Result<usize, GalleryError>;
+        digest: String,
+    ) -> Result<Addition, GalleryError>;
 
     /// Removes a class, and returns the numbers of its examples.
     fn remove_class(&mut self, class: &str) -> Result<Vec<usize>, GalleryError>;
@@ -66,6 +71,12 @@ pub(super) trait Served {
     fn describe(&self) -> Value;
 
     fn file(&self) -> Result<Vec<u8>, GalleryError>;
+}
+
+/// The number of an example that was added, or of an equal one that was there.
+pub(super) enum Addition {
+    New(usize),
+    There(usize),
 }
 
 /// Classes with their examples, and the model that was learned from them, where there are two.
@@ -86,6 +97,8 @@ struct Example {
     embedding: Vec<f32>,
     /// For the file.
     thumbnail: Option<Thumbnail>,
+    /// Digest of the picture's file, where it is known.
+    digest: Option<String>,
 }
 
 impl<B: Backend> Gallery<B> {
@@ -106,13 +119,14 @@ impl<B: Backend> Gallery<B> {
 
     /// Keeps small pictures in the file if there are some.
     pub(super) fn begun(begun: BegunModel<B>, file: PathBuf) -> Self {
-        let BegunModel { backbone, method, examples, thumbnails } = begun;
+        let BegunModel { backbone, method, examples, thumbnails, digests } = begun;
         let of_class = |class| {
             let rows = examples.rows_of(class);
             let example = |row: usize| Example {
                 number: row,
                 embedding: examples.row(row).to_vec(),
                 thumbnail: thumbnails[row].clone(),
+                digest: digests[row].clone(),
             };
             (examples.class_name(class).to_owned(), rows.map(example).collect())
         };
@@ -154,12 +168,14 @@ impl<B: Backend> Gallery<B> {
             .map_err(AdaptedModelError::from)?;
         let thumbnails = classes.values().flatten().map(|example| example.thumbnail.clone());
         let (backbone, thumbnails) = (self.backbone.clone(), thumbnails.collect());
+        let digests = classes.values().flatten().map(|example| example.digest.clone()).collect();
         if classes.len() < 2 {
             let method = self.method.clone();
-            BegunModel { backbone, method, examples, thumbnails }.write(&self.file)?;
+            let begun = BegunModel { backbone, method, examples, thumbnails, digests };
+            begun.write(&self.file)?;
         } else {
             let model = AdaptedModel::adapt(backbone, &self.method, examples)?;
-            let model = model.with_thumbnails(thumbnails);
+            let model = model.with_thumbnails(thumbnails).with_digests(digests);
             model.write(&self.file)?;
             self.model = Some(model);
         }
@@ -189,6 +205,9 @@ impl<B: Backend> Served for Gallery<B> {
     ) -> Result<Value, GalleryError> {
         let model = self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
         let found = model.classify(embedding).remove(0);
+        if !found.probability().is_finite() {
+            return Err(GalleryError::NotFinite);
+        }
         let nearest = model.nearest(embedding, NEAREST).into_iter().map(|(row, cosine)| {
             let (class, example) = self.example(row);
             json!({"class": class, "example": example, "cosine": rounded(cosine, 4)})
@@ -203,17 +222,22 @@ impl<B: Backend> Served for Gallery<B> {
         class: String,
         embedding: Vec<f32>,
         thumbnail: Thumbnail,
-    ) -> Result<usize, GalleryError> {
+        digest: String,
+    ) -> Result<Addition, GalleryError> {
+        let digest = Some(digest);
+        let there = self.classes.get(&class).into_iter().flatten();
+        if let Some(there) = there.into_iter().find(|example| example.digest == digest) {
+            return Ok(Addition::There(there.number));
+        }
         if self.classes.values().map(Vec::len).sum::<usize>() >= MOST_EXAMPLES {
             return Err(GalleryError::Full);
         }
-        AdaptedModel::<B>::check_class_name(&class)?;
         let (number, mut classes) = (self.next, self.classes.clone());
         let thumbnail = self.keeps_thumbnails.then_some(thumbnail);
-        classes.entry(class).or_default().push(Example { number, embedding, thumbnail });
+        classes.entry(class).or_default().push(Example { number, embedding, thumbnail, digest });
         self.change(classes)?;
         self.next += 1;
-        Ok(number)
+        Ok(Addition::New(number))
     }
 
     fn remove_class(&mut self, class: &str) -> Result<Vec<usize>, GalleryError> {

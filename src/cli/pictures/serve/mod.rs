@@ -10,7 +10,7 @@ use std::thread;
 use clap::Args;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError, BegunModel};
 
-use super::{Embedder, NetworkSpec};
+use super::{Embedder, NetworkSpec, lock};
 use crate::cli::args::{DeviceArgs, first_given};
 use crate::cli::prelude::*;
 use gallery::{Gallery, Served};
@@ -20,9 +20,10 @@ pub(crate) const SERVE_HELP: &str = "\
 The page takes pictures that are dropped on it, names them with the examples that they resemble, and changes classes and \
 their examples. Each change is written to MODEL. With --backbone, MODEL is new, and classes are named on the page.
 
-Programs use the same interface, with a picture as the body of a request:
+Programs use the same interface, with a picture as the body of a request or as the field picture of a form:
 
   curl --data-binary @photo.jpg 'http://127.0.0.1:8080/v1/predict?top=3'
+  curl -F picture=@photo.jpg http://127.0.0.1:8080/v1/predict
   curl --data-binary @owl.jpg http://127.0.0.1:8080/v1/classes/owl/examples
   curl -X DELETE http://127.0.0.1:8080/v1/classes/owl
   curl http://127.0.0.1:8080/v1/model
@@ -76,6 +77,10 @@ pub(crate) fn serve(args: &ServeArgs) -> Result {
 
 impl Job for &ServeArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
+        let _lock = match self.read_only {
+            true => None,
+            false => Some(lock(&self.model, "fewshot serve")?),
+        };
         let mut gallery = open::<B>(self, &place.device)?;
         let address = SocketAddr::new(self.host, self.port);
         let listener = TcpListener::bind(address)

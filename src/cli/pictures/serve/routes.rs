@@ -7,20 +7,21 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::multipart::MultipartError;
+use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use fewshot::adapted::{AdaptedModelError, THUMBNAIL_SIDE, Thumbnail};
-use fewshot::data::{DataError, Picture, Preparation};
+use fewshot::adapted::{AdaptedModelError, THUMBNAIL_SIDE, Thumbnail, digest};
+use fewshot::data::{DataError, Picture, Preparation, class_name};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::Task;
-use super::gallery::{GalleryError, Served};
+use super::gallery::{Addition, GalleryError, Served};
 
 /// Bytes of a request, at most.
 const BODY: usize = 16 << 20;
@@ -30,9 +31,6 @@ const REQUESTS: usize = 64;
 
 /// Pictures that are decoded at a time, each of which may take 512 MiB.
 const DECODED: usize = 2;
-
-/// Characters of a class's name, at most.
-const NAME: usize = 100;
 
 /// What the page may load and from where: nothing from outside.
 const POLICY: &str = "default-src 'self'; img-src 'self' blob:; frame-ancestors 'none'";
@@ -63,7 +61,9 @@ impl From<GalleryError> for Refusal {
             GalleryError::TooFewClasses | GalleryError::LastClasses | GalleryError::Full => {
                 StatusCode::CONFLICT
             }
-            GalleryError::Model(AdaptedModelError::ReservedClass { .. }) => {
+            GalleryError::NotFinite
+            | GalleryError::Name(_)
+            | GalleryError::Model(AdaptedModelError::AllEqual { .. }) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             GalleryError::Model(_) | GalleryError::File(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -169,6 +169,55 @@ fn busy() -> Refusal {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time".to_owned())
 }
 
+/// The field of a form that has the picture.
+const FIELD: &str = "picture";
+
+/// The file of a picture: the body of a request, or the field `picture` of the form that is its body.
+struct PictureFile(Bytes);
+
+impl FromRequest<App> for PictureFile {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, app: &App) -> Answer<Self> {
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default().trim_start().to_ascii_lowercase();
+        if !kind.starts_with("multipart/form-data") {
+            let body = Bytes::from_request(request, app).await;
+            return body.map(Self).map_err(|error| Refusal(error.status(), error.body_text()));
+        }
+        let form = Multipart::from_request(request, app).await;
+        let form = form.map_err(|error| Refusal(error.status(), error.body_text()))?;
+        let (mut pictures, others) =
+            fields(form).await.map_err(|error| Refusal(error.status(), error.body_text()))?;
+        let unfit = |why: String| Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why));
+        match (pictures.pop(), pictures.len()) {
+            (Some(picture), 0) => Ok(Self(picture)),
+            (Some(_), more) => {
+                let count = more + 1;
+                unfit(format!("the form has {count} fields {FIELD}: a request is for one picture"))
+            }
+            (None, _) if others.is_empty() => unfit(format!("the form lacks the field {FIELD}")),
+            (None, _) => {
+                let others = others.join(", ");
+                unfit(format!("the form lacks the field {FIELD}: it has {others}"))
+            }
+        }
+    }
+}
+
+/// Contents of the fields `picture` of a form, and the names of the others.
+async fn fields(mut form: Multipart) -> Result<(Vec<Bytes>, Vec<String>), MultipartError> {
+    let (mut pictures, mut others) = (Vec::new(), Vec::new());
+    while let Some(field) = form.next_field().await? {
+        let name = field.name().unwrap_or_default().to_owned();
+        match name.as_str() {
+            FIELD => pictures.push(field.bytes().await?),
+            _ => others.push(name),
+        }
+    }
+    Ok((pictures, others))
+}
+
 /// A picture as the network takes it, and as the page shows it.
 struct Decoded {
     image: Vec<f32>,
@@ -264,7 +313,7 @@ async fn describe(State(app): State<App>) -> Answer<Json<Value>> {
 async fn predict(
     State(app): State<App>,
     Query(PredictQuery { top, unknown }): Query<PredictQuery>,
-    body: Bytes,
+    PictureFile(body): PictureFile,
 ) -> Answer<Json<Value>> {
     let top = top.unwrap_or(1);
     if top == 0 || unknown.is_some_and(|least| !(0.0..=1.0).contains(&least)) {
@@ -279,19 +328,22 @@ async fn predict(
 async fn add(
     State(app): State<App>,
     Path(class): Path<String>,
-    body: Bytes,
+    PictureFile(body): PictureFile,
 ) -> Answer<(StatusCode, Json<Value>)> {
-    let class = class.trim().to_owned();
-    if class.is_empty() || class.chars().count() > NAME || class.chars().any(char::is_control) {
-        let why = format!("a class is named by 1 to {NAME} characters");
-        return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why));
-    }
+    let class = class_name(class.trim()).map_err(GalleryError::Name)?;
+    let digest = digest(&body);
     let Decoded { image, thumbnail } = app.decoded(body).await?;
     let kept = thumbnail.clone();
-    let add = |served: &mut dyn Served, embedding: Vec<f32>| served.add(class, embedding, kept);
-    let number = app.embed(image, add).await?;
-    app.thumbnails().insert(number, thumbnail);
-    Ok((StatusCode::CREATED, Json(json!({ "example": number }))))
+    let add = |served: &mut dyn Served, row: Vec<f32>| served.add(class, row, kept, digest);
+    Ok(match app.embed(image, add).await? {
+        Addition::New(number) => {
+            app.thumbnails().insert(number, thumbnail);
+            (StatusCode::CREATED, Json(json!({ "example": number })))
+        }
+        Addition::There(number) => {
+            (StatusCode::OK, Json(json!({ "example": number, "already_there": true })))
+        }
+    })
 }
 
 async fn remove_class(State(app): State<App>, Path(class): Path<String>) -> Answer<Json<Value>> {
