@@ -2,7 +2,6 @@
 
 mod arranged;
 mod read;
-mod strides;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
