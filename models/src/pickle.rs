@@ -104,7 +104,7 @@ struct Machine<R, O: Objects> {
 const MISSING: &str = "an instruction takes a value that is not there";
 /// Instructions that a pickle may have beside one for each 64 of its bytes. Each makes values of a hundred bytes at
 /// most, so that a small file does not take much memory.
-const INSTRUCTIONS: usize = 1 << 21;
+const INSTRUCTIONS: usize = 1_500_000;
 
 /// Axes of an array, at most, in NumPy and PyTorch.
 const AXES: usize = 64;
