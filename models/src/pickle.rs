@@ -75,7 +75,7 @@ pub type Step<T> = Result<T, String>;
 /// Follows the instructions of a pickle, and reads not beyond it; `length` is about how long it is.
 ///
 /// # Conventions
-/// What a file has beside its pickle is the value that names it there.
+/// A part of the file beside its pickle is the value that names it there.
 ///
 /// # Errors
 /// Where it is damaged, has other instructions or far more of them than its size calls for, or [`Objects`] say so.

@@ -81,8 +81,8 @@ impl<'a> Value<'a> {
     /// What a dictionary has under a name.
     pub(super) fn get(self, key: &'a str) -> Result<Self, DataError> {
         let Node::Dict(pairs) = self.node() else { return Err(self.unlike("a dictionary")) };
-        let found = pairs.iter().rfind(|&&(name, _)| self.raw(name) == Some(key.as_bytes()));
-        let &(_, node) = found.ok_or_else(|| self.unlike(&format!("a dictionary with {key}")))?;
+        let pair = pairs.iter().rfind(|&&(name, _)| self.raw(name) == Some(key.as_bytes()));
+        let &(_, node) = pair.ok_or_else(|| self.unlike(&format!("a dictionary with {key}")))?;
         Ok(Self { name: key, ..self.at(node) })
     }
 

@@ -80,10 +80,10 @@ impl Layout {
     }
 
     fn is_contiguous(&self) -> bool {
-        let mut wanted = 1;
+        let mut row = 1;
         self.shape.iter().zip(&self.strides).rev().all(|(&size, &stride)| {
-            let fits = size == 1 || stride == wanted;
-            wanted *= size;
+            let fits = size == 1 || stride == row;
+            row *= size;
             fits
         })
     }

@@ -35,7 +35,7 @@ pub(super) fn unreadable<E: ToString>(file: &Path) -> impl Fn(E) -> WeightsError
     move |error| WeightsError::Unreadable { file: file.to_owned(), reason: error.to_string() }
 }
 
-/// What files of PyTorch before 1.6 begin with.
+/// The first bytes of files of PyTorch before 1.6.
 const LEGACY: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
 /// Where tar archives have their name.
@@ -120,7 +120,7 @@ fn text(error: impl ToString) -> String {
 }
 
 /// The reason why a file is refused, with the parameter that it is about.
-fn of_parameter(name: &str) -> impl Fn(String) -> String {
+fn parameter_error(name: &str) -> impl Fn(String) -> String {
     move |reason| format!("the parameter {name} {reason}")
 }
 

@@ -7,7 +7,7 @@ use burn::tensor::DType;
 use safetensors::tensor::{Dtype, Metadata};
 
 use super::layout::Layout;
-use super::{Order, Place, Step, Stored, beyond, of_parameter, text};
+use super::{Order, Place, Step, Stored, beyond, parameter_error, text};
 
 /// Bytes of a header, at most. That of a network of 10 000 tensors has one million.
 const HEADER: u64 = 16 << 20;
@@ -36,11 +36,11 @@ pub(super) fn tensors(file: &Rc<File>) -> Step<BTreeMap<String, Stored>> {
         let Some(info) = metadata.info(&name) else { continue };
         let (from, to) = (start + info.data_offsets.0 as u64, start + info.data_offsets.1 as u64);
         if to > length {
-            return Err(of_parameter(&name)(beyond(from, to, length)));
+            return Err(parameter_error(&name)(beyond(from, to, length)));
         }
         let kind = kind(info.dtype)
             .ok_or_else(|| format!("is of the type {:?}, which is not read", info.dtype));
-        let kind = kind.map_err(of_parameter(&name))?;
+        let kind = kind.map_err(parameter_error(&name))?;
         let (file, layout) = (file.clone(), Layout::whole(info.shape.clone()));
         let (place, order) = (Place::At(from), Order::LittleEndian);
         tensors.insert(name, Stored { file, place, kind, order, layout });

@@ -7,19 +7,19 @@ use std::rc::Rc;
 use burn::tensor::DType;
 
 use super::layout::Layout;
-use super::{Order, Place, Stored, of_parameter};
+use super::{Order, Place, Stored, parameter_error};
 use crate::pickle::{Node, Objects, Step, Values, run};
 
 /// Characters of all names of tensors, and 64 for each, at most: a dictionary may be in another many times.
 const NAMES: usize = 4 << 20;
 
-/// What a pickle of PyTorch says of tensors.
+/// The tensors that a pickle of PyTorch declares.
 pub(super) struct StateDict {
     values: Values<Tensor>,
     tensors: Vec<(String, Tensor)>,
 }
 
-/// What a tensor is rebuilt from, by the numbers of the values.
+/// Arguments that a tensor is rebuilt from, by the numbers of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tensor {
     storage: usize,
@@ -28,7 +28,7 @@ pub(super) struct Tensor {
     strides: usize,
 }
 
-/// What a pickle says of the numbers that tensors share.
+/// The numbers that tensors share, as a pickle declares them.
 pub(super) struct Storage<'a> {
     pub(super) key: &'a [u8],
     pub(super) kind: DType,
@@ -40,7 +40,7 @@ impl StateDict {
         let mut values = self::pickle(pickle)?;
         let tensors = flatten(&mut values)?;
         for (name, tensor) in &tensors {
-            storage(&values, tensor.storage).map_err(of_parameter(name))?;
+            storage(&values, tensor.storage).map_err(parameter_error(name))?;
         }
         Ok(Self { values, tensors })
     }
@@ -82,7 +82,7 @@ impl StateDict {
             Ok(Stored { file: file.clone(), place, kind: storage.kind, order, layout })
         };
         let tensors = self.tensors.iter().map(|(name, tensor)| {
-            let stored = stored(tensor).map_err(of_parameter(name))?;
+            let stored = stored(tensor).map_err(parameter_error(name))?;
             Ok((name.clone(), stored))
         });
         tensors.collect()
@@ -168,7 +168,7 @@ fn flatten(values: &mut Values<Tensor>) -> Step<Vec<(String, Tensor)>> {
     Ok(tensors)
 }
 
-/// Of objects, tensors and ordered dictionaries are known; all others are passed over.
+/// Makes tensors and ordered dictionaries; all other objects are passed over.
 struct Tensors;
 
 impl Objects for Tensors {

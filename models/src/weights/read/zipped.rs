@@ -32,12 +32,12 @@ pub(super) fn tensors(file: &Rc<File>) -> Step<BTreeMap<String, Stored>> {
     let (mut left, mut known) = (INFLATED + 4 * length, HashMap::new());
     dict.stored(file, order, |storage| {
         let name = format!("{folder}data/{}", String::from_utf8_lossy(storage.key));
-        if let Some(&found) = known.get(&name) {
-            return Ok(found);
+        if let Some(&entry) = known.get(&name) {
+            return Ok(entry);
         }
-        let found = whole(&mut archive, &name, &mut left)?;
-        known.insert(name, found);
-        Ok(found)
+        let entry = whole(&mut archive, &name, &mut left)?;
+        known.insert(name, entry);
+        Ok(entry)
     })
 }
 
