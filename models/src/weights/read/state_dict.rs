@@ -238,7 +238,7 @@ mod tests {
         // A dictionary that is in the next twice, without a tensor.
         let mut doubled = b"\x80\x02}".to_vec();
         for _ in 0..60 {
-            doubled.extend_from_slice(b"q\00}(U\x01ah\0U\x01bh\0u");
+            doubled.extend_from_slice(b"q\x000}(U\x01ah\0U\x01bh\0u");
         }
         assert_eq!(names(&[&doubled[..], b"."].concat()).unwrap(), [""; 0]);
         // Dictionaries within one another: the innermost is made first.

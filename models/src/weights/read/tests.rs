@@ -380,7 +380,7 @@ fn shapes_that_the_storage_has_not_are_refused() {
             "has a ComplexFloatStorage",
         ),
     ] {
-        for file in containers(&state_dict(&[tensor.clone()])) {
+        for file in containers(&state_dict(std::slice::from_ref(&tensor))) {
             let error = found(&file).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
