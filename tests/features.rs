@@ -80,6 +80,18 @@ mod files {
     }
 
     #[test]
+    fn every_cut_of_a_file_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pets.safetensors");
+        pets().write(&path).unwrap();
+        let whole = fs::read(path).unwrap();
+        for length in 0..whole.len() {
+            assert!(opened(&whole[..length]).is_err(), "{length} bytes");
+        }
+        assert_eq!(opened(&whole).unwrap(), pets());
+    }
+
+    #[test]
     fn what_is_written_reads_back_bit_for_bit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pets.safetensors");

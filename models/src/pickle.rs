@@ -29,8 +29,8 @@ pub enum Node<T> {
     List(Vec<usize>),
     /// Keys and values.
     Dict(Vec<(usize, usize)>),
-    /// A class or function by its module and name.
-    Function(String),
+    /// A class or function by its module and name, as they are in the file.
+    Function(Range<usize>, Range<usize>),
     /// What [`Objects`] made.
     Object(T),
 }
@@ -74,8 +74,11 @@ pub type Step<T> = Result<T, String>;
 
 /// Follows the instructions of a pickle, and reads not beyond it; `length` is about how long it is.
 ///
+/// # Conventions
+/// A part of the file beside its pickle is the value that names it there.
+///
 /// # Errors
-/// Where it is damaged, has other instructions, or [`Objects`] say so.
+/// Where it is damaged, has other instructions or far more of them than its size calls for, or [`Objects`] say so.
 pub fn run<O: Objects>(reader: impl BufRead, length: usize, objects: O) -> Step<Values<O::Object>> {
     let (bytes, nodes) = (Vec::with_capacity(length), Vec::new());
     let values = Values { bytes, nodes, root: 0 };
@@ -99,6 +102,16 @@ struct Machine<R, O: Objects> {
 }
 
 const MISSING: &str = "an instruction takes a value that is not there";
+/// Instructions that a pickle may have beside one for each 64 of its bytes. Each makes values of a hundred bytes at
+/// most, so that a small file does not take much memory.
+const INSTRUCTIONS: usize = 1_500_000;
+
+/// Axes of an array, at most, in NumPy and PyTorch.
+const AXES: usize = 64;
+
+/// Bytes of a function's module and name, at most.
+const FUNCTION: usize = 256;
+
 const CUT: &str = "it ends in the middle of a value";
 
 impl<T> Values<T> {
@@ -110,14 +123,32 @@ impl<T> Values<T> {
         }
     }
 
-    /// A list of sizes.
+    /// A list of sizes, one for each axis of an array.
     pub fn sizes(&self, node: usize) -> Option<Vec<usize>> {
         let Node::List(sizes) = &self.nodes[node] else { return None };
+        if sizes.len() > AXES {
+            return None;
+        }
         let size = |&size: &usize| match self.nodes[size] {
             Node::Int(size) => usize::try_from(size).ok(),
             _ => None,
         };
         sizes.iter().map(size).collect()
+    }
+
+    /// The module and name of a function. NumPy 2 and Python 2 have other names of modules.
+    fn function(&self, module: &Range<usize>, name: &Range<usize>) -> Step<String> {
+        let length = module.len() + name.len();
+        if length > FUNCTION {
+            return Err(format!(
+                "it calls what has a name of {length} bytes, at most {FUNCTION} are read"
+            ));
+        }
+        let [module, name] =
+            [module, name].map(|part| String::from_utf8_lossy(&self.bytes[part.clone()]));
+        let module =
+            module.replace("numpy._core.", "numpy.core.").replace("__builtin__", "builtins");
+        Ok(format!("{module} {name}"))
     }
 }
 
@@ -127,7 +158,12 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
             return Err("it is no pickle of protocol 2 or later".into());
         }
         self.number(1)?;
+        let mut done = 0;
         loop {
+            if done >= INSTRUCTIONS + self.values.bytes.len() / 64 {
+                return Err(format!("it has more than {done} instructions"));
+            }
+            done += 1;
             match self.number(1)? as u8 {
                 b'.' => return Ok(self.pop_several(1)?[0]),
                 b'(' => self.marks.push(self.stack.len()),
@@ -147,6 +183,8 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
                         self.values.nodes[node] = built;
                     }
                 }
+                // What lies beside the pickle is named by the value on the stack.
+                b'Q' => {}
                 // The protocol, and how long a part is.
                 0x80 => _ = self.number(1)?,
                 0x95 => _ = self.number(8)?,
@@ -185,22 +223,22 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
             b't' | b'l' => Node::List(self.pop_marked()?),
             0x85..=0x87 => Node::List(self.pop_several(usize::from(code - 0x84))?),
             b'}' => Node::Dict(Vec::new()),
-            b'c' => {
-                let (module, name) = (self.line()?, self.line()?);
-                function(&self.values.bytes[module], &self.values.bytes[name])
-            }
+            b'c' => Node::Function(self.line()?, self.line()?),
             0x93 => {
                 let of = self.pop_several(2)?;
-                let [module, name] = [of[0], of[1]].map(|of| self.values.part(of));
-                function(module.unwrap_or_default(), name.unwrap_or_default())
+                match [of[0], of[1]].map(|of| &self.values.nodes[of]) {
+                    [Node::Bytes(module), Node::Bytes(name)] => {
+                        Node::Function(module.clone(), name.clone())
+                    }
+                    _ => return Err("a function's module and name are no texts".into()),
+                }
             }
-            // What lies beside the pickle.
-            b'Q' => self.pop_several(1).map(|_| Node::None)?,
             b'R' | 0x81 => {
                 let of = self.pop_several(2)?;
                 match [of[0], of[1]].map(|of| &self.values.nodes[of]) {
-                    [Node::Function(name), Node::List(arguments)] => {
-                        self.objects.call(&self.values, name, arguments)?
+                    [Node::Function(module, name), Node::List(arguments)] => {
+                        let function = self.values.function(module, name)?;
+                        self.objects.call(&self.values, &function, arguments)?
                     }
                     _ if O::FORGETS => Node::None,
                     _ => return Err("what is called is no function".into()),
@@ -239,12 +277,12 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
 
     fn pop_several(&mut self, count: usize) -> Step<Vec<usize>> {
         let first = self.stack.len().checked_sub(count).ok_or(MISSING)?;
-        Ok(self.stack.split_off(first))
+        Ok(self.stack.drain(first..).collect())
     }
 
     fn pop_marked(&mut self) -> Step<Vec<usize>> {
         let mark = self.marks.pop().filter(|&mark| mark <= self.stack.len());
-        Ok(self.stack.split_off(mark.ok_or(MISSING)?))
+        Ok(self.stack.drain(mark.ok_or(MISSING)?..).collect())
     }
 
     fn keep(&mut self, key: usize) -> Step<()> {
@@ -270,11 +308,4 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
         }
         Ok(())
     }
-}
-
-/// A function by its module and name. NumPy 2 and Python 2 have other names of modules.
-fn function<T>(module: &[u8], name: &[u8]) -> Node<T> {
-    let [module, name] = [module, name].map(String::from_utf8_lossy);
-    let module = module.replace("numpy._core.", "numpy.core.").replace("__builtin__", "builtins");
-    Node::Function(format!("{module} {name}"))
 }

@@ -226,6 +226,22 @@ fn efficientnet_lite_reads_the_published_weights() {
 }
 
 #[test]
+#[ignore = "needs the weights of EfficientNet-Lite0 in FEWSHOT_LITE0"]
+fn cut_files_of_published_weights_name_a_parameter() {
+    let file = std::env::var_os("FEWSHOT_LITE0").expect("FEWSHOT_LITE0 is the file of weights");
+    let whole = fs::read(file).unwrap();
+    let folder = TempDir::new().unwrap();
+    let cut = folder.path().join("cut.pth");
+    for length in [1000, whole.len() / 2, whole.len() - 128, whole.len() - 1] {
+        fs::write(&cut, &whole[..length]).unwrap();
+        let network = EfficientNetLiteConfig::new().init::<Flex>(&Default::default());
+        let error = network.load_weights(&cut).err().unwrap().to_string();
+        let part = if length == 1000 { "it ends in the middle" } else { "the parameter " };
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn wrappers_prefixes_and_half_precision_are_no_obstacle() {
     let golden = golden();
     let Network { parameters, size, features } = &golden.networks["resnet12"];

@@ -406,16 +406,23 @@ mod tests {
                 r#"{{"backbone":{{"conv4":{conv4},{run}}},"method":"simpleshot",{calibration},{more}}}"#
             )
         };
-        let parse = |more: &str, thumbnails: &str| {
+        let written = |more: &str, thumbnails: &str| {
             let examples = [("a".to_owned(), vec![1.0]), ("b".to_owned(), vec![2.0])];
             let file = Features::new(1, examples).unwrap().with_metadata(KEY, noted(more));
-            let file = file.with_metadata(THUMBNAILS, thumbnails).to_safetensors().unwrap();
-            Content::parse(&file, Path::new("x")).map(|content| content.examples.rows())
+            file.with_metadata(THUMBNAILS, thumbnails).to_safetensors().unwrap()
         };
+        let read = |file: &[u8]| {
+            Content::parse(file, Path::new("x")).map(|content| content.examples.rows())
+        };
+        let parse = |more: &str, thumbnails: &str| read(&written(more, thumbnails));
         let (two, parameters) = (r#"["",""]"#, r#""format":2,"parameters":[["w",[1]]]"#);
         assert_eq!(parse(r#""format":1"#, two), Ok(2));
         assert!(parse(parameters, two).unwrap_err().contains("lacks the weights"));
         assert!(parse(r#""format":1"#, r#"[""]"#).unwrap_err().contains("do not read"));
         assert!(parse(r#""format":3"#, two).unwrap_err().contains("later version (format 3"));
+        let whole = written(r#""format":1"#, two);
+        for length in 0..whole.len() {
+            assert!(read(&whole[..length]).is_err(), "{length} bytes");
+        }
     }
 }

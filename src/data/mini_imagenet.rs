@@ -44,16 +44,20 @@ pub fn mini_imagenet(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<Fol
     let pickles = open_all(dir, pickle)?;
     let parts = try_each(pickles.each_ref(), |pickle| {
         let images = images_in(pickle, pickle.root().get("image_data")?)?;
-        let mut classes = Vec::new();
+        let count = images.len();
+        let (mut classes, mut left) = (Vec::new(), count);
         for (class, numbers) in pickle.root().get("class_dict")?.entries()? {
             let image = |number: i64| {
                 let found = usize::try_from(number).ok().and_then(|number| images.get(number));
                 found.copied().ok_or_else(|| {
-                    let count = images.len();
                     pickle.wrong(format!("{class} has image {number}, there are {count}"))
                 })
             };
-            let images = numbers.integers()?.into_iter().map(image).collect::<Result<_, _>>()?;
+            let images =
+                numbers.integers()?.into_iter().map(image).collect::<Result<Vec<_>, _>>()?;
+            left = left.checked_sub(images.len()).ok_or_else(|| {
+                pickle.wrong(format!("its classes have more images than the {count} there are"))
+            })?;
             classes.push((class, images));
         }
         classes.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -48,8 +48,7 @@ pub fn tiered_imagenet(
             images.root().items()?.into_iter().enumerate().map(|(number, image)| {
                 Ok(Encoded { pickle: images, number, bytes: image.bytes()? })
             });
-        let names = labels.root().get("label_specific_str")?.items()?;
-        let names = names.into_iter().map(|name| name.text()).collect::<Result<Vec<_>, _>>()?;
+        let names = labels.root().get("label_specific_str")?.texts()?;
         let name = |label: i64| {
             let name = usize::try_from(label).ok().and_then(|label| names.get(label));
             format!("{part}/{label} {}", name.map_or("", String::as_str))

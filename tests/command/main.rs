@@ -19,6 +19,7 @@ mod scale;
 #[cfg(feature = "serve")]
 mod serve;
 mod training;
+mod weights;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -10,17 +10,6 @@ use burn_store::{TensorSnapshot, TensorSnapshotError};
 
 use super::WeightsError;
 
-/// A tensor of which each element is taken from its place.
-pub(super) fn permuted(given: TensorSnapshot, places: Vec<usize>) -> TensorSnapshot {
-    let shape = given.shape.to_vec();
-    let to = shape.clone();
-    in_f32(Vec::new(), shape, move || {
-        let values = values(&given)?;
-        let values = places.iter().map(|&place| values[place]).collect::<Vec<_>>();
-        Ok(TensorData::new(values, to.clone()))
-    })
-}
-
 /// Rows as columns; what is no matrix stays as it is.
 pub(super) fn transposed(given: TensorSnapshot) -> TensorSnapshot {
     let [rows, columns] = given.shape.to_vec()[..] else { return given };

@@ -100,9 +100,7 @@ fn array(values: &Values<Array>, shape: usize, dtype: usize, data: usize) -> Ste
     else {
         return Err("an array has no type or no bytes".into());
     };
-    // NumPy has at most 64 axes.
-    let shape = values.sizes(shape).filter(|shape| shape.len() < 65);
-    let shape = shape.ok_or("an array has no shape")?;
+    let shape = values.sizes(shape).ok_or("an array has no shape")?;
     let wanted = shape.iter().try_fold(dtype.size, |all, &size| all.checked_mul(size));
     match wanted == Some(bytes.len()) {
         true => Ok(Node::Object(Array::Of(shape, *dtype, data))),

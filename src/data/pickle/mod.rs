@@ -80,16 +80,36 @@ fn bytes_of(values: &Values<Array>, node: usize) -> Option<&[u8]> {
 impl<'a> Value<'a> {
     /// What a dictionary has under a name.
     pub(super) fn get(self, key: &'a str) -> Result<Self, DataError> {
-        let found = self.entries()?.into_iter().rfind(|(name, _)| name == key);
-        let (_, value) = found.ok_or_else(|| self.unlike(&format!("a dictionary with {key}")))?;
-        Ok(Self { name: key, ..value })
+        let Node::Dict(pairs) = self.node() else { return Err(self.unlike("a dictionary")) };
+        let pair = pairs.iter().rfind(|&&(name, _)| self.raw(name) == Some(key.as_bytes()));
+        let &(_, node) = pair.ok_or_else(|| self.unlike(&format!("a dictionary with {key}")))?;
+        Ok(Self { name: key, ..self.at(node) })
     }
 
     /// The names and values of a dictionary.
     pub(super) fn entries(self) -> Result<Vec<(String, Self)>, DataError> {
         let Node::Dict(pairs) = self.node() else { return Err(self.unlike("a dictionary")) };
-        let entry = |&(key, node)| Ok((self.at(key).text()?, self.at(node)));
-        pairs.iter().map(entry).collect()
+        let names = self.texts_at(pairs.iter().map(|&(key, _)| key))?;
+        Ok(names.into_iter().zip(pairs.iter().map(|&(_, node)| self.at(node))).collect())
+    }
+
+    /// The texts of a list or tuple.
+    pub(super) fn texts(self) -> Result<Vec<String>, DataError> {
+        let Node::List(items) = self.node() else { return Err(self.unlike("a list")) };
+        self.texts_at(items.iter().copied())
+    }
+
+    /// The texts at these places, which may not be one text again and again.
+    fn texts_at(self, nodes: impl Iterator<Item = usize>) -> Result<Vec<String>, DataError> {
+        let mut left = self.pickle.values.bytes.len();
+        let text = |node| {
+            let length = self.raw(node).map_or(0, <[u8]>::len);
+            left = left.checked_sub(length).ok_or_else(|| {
+                self.pickle.wrong(format!("{} has more text than the file", self.name))
+            })?;
+            self.at(node).text()
+        };
+        nodes.map(text).collect()
     }
 
     /// What is in a list or tuple.

@@ -115,6 +115,21 @@ fn a_small_file_does_not_become_large() {
     let again = b"h\x01h\x00X\x06\0\0\0latin1\x86R".repeat(100);
     let found = open(&[&text[..], &again, b"."].concat()).err().unwrap();
     assert!(found.starts_with("it decodes a text again and again"), "{found}");
+
+    let text = [&b"\x80\x02X\x00\x10\0\0"[..], &[b'x'; 4096], b"q\0"].concat();
+    let list = [&text[..], b"](", &b"h\0".repeat(100), b"e."].concat();
+    let error = open(&list).unwrap().root().texts().unwrap_err().to_string();
+    assert!(error.ends_with("the whole has more text than the file"), "{error}");
+    let names = [&text[..], b"}(", &b"h\0K\0".repeat(100), b"u."].concat();
+    assert!(open(&names).unwrap().root().entries().is_err());
+    let function = [&text[..], b"h\0h\0\x93)R."].concat();
+    let error = open(&function).err().unwrap();
+    assert!(error.starts_with("it calls what has a name of 8192 bytes"), "{error}");
+    for instruction in [&b")"[..], b"(", b"h\0", b"q\0", b"q\0h\0\x85", b"\x85"] {
+        let many = [&text[..], &instruction.repeat(3 << 20), b"."].concat();
+        let error = open(&many).err().unwrap();
+        assert!(error.contains("instructions, before byte"), "{error}");
+    }
 }
 
 #[test]
