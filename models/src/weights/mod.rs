@@ -1,22 +1,19 @@
 //! Published weights of networks that are pretrained.
 
 mod arranged;
+mod read;
 mod strides;
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::Read;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
-use burn_store::{
-    ApplyError, ModuleSnapshot, ModuleStore, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore,
-    TensorSnapshot,
-};
+use burn_store::{ApplyError, ModuleSnapshot, PyTorchToBurnAdapter, TensorSnapshot};
 
-use arranged::{in_f32, joined, permuted, transposed};
+use arranged::{in_f32, joined, transposed};
+use read::{read, unreadable};
 
 /// A file whose weights a network does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,35 +108,6 @@ fn without_prefixes(mut name: &str) -> &str {
         name = rest;
     }
     name
-}
-
-/// All tensors of a file, by name.
-fn read(file: &Path) -> Result<BTreeMap<String, TensorSnapshot>, WeightsError> {
-    let mut start = [0; 9];
-    let opened = File::open(file).and_then(|mut file| file.read_exact(&mut start));
-    opened.map_err(unreadable(file))?;
-    // A safetensors file begins with the length of its header, which is JSON.
-    if start[8] == b'{' {
-        let mut store = SafetensorsStore::from_file(file).map_indices_contiguous(false);
-        return store.get_all_snapshots().cloned().map_err(unreadable(file));
-    }
-    let mut store = PytorchStore::from_file(file).map_indices_contiguous(false);
-    let all = store.get_all_snapshots().cloned().map_err(unreadable(file))?;
-    let layouts = strides::layouts(file).map_err(unreadable(file))?;
-    let in_order = |(name, given): (String, TensorSnapshot)| {
-        let layout = layouts.get(&name).filter(|layout| layout.shape == *given.shape);
-        let layout = layout.ok_or_else(|| format!("{name} has no layout"))?;
-        if layout.is_contiguous() {
-            return Ok((name, given));
-        }
-        let places = layout.places().ok_or_else(|| format!("{name} is a part of a tensor"))?;
-        Ok((name, permuted(given, places)))
-    };
-    all.into_iter().map(in_order).collect::<Result<_, _>>().map_err(unreadable::<String>(file))
-}
-
-fn unreadable<E: ToString>(file: &Path) -> impl Fn(E) -> WeightsError {
-    move |error| WeightsError::Unreadable { file: file.to_owned(), reason: error.to_string() }
 }
 
 /// A tensor of the file under the network's name, in f32, with as many leading dimensions of 1 as the network has.
