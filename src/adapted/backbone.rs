@@ -15,7 +15,7 @@ use fewshot_models::{
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::published::unknown;
+use super::published::{network_of_file, unknown};
 use super::trained::Parameters;
 use super::{
     AdaptedModelError, BackboneOrigin, PublishedWeights, Result, TrainedNetwork, weights_cache,
@@ -342,9 +342,9 @@ impl<B: Backend> Network<B> {
 /// Networks of which names and shapes of parameters are the same, but not what is computed of them, are told apart by the hashes of
 /// published files.
 fn refuse_others(network: &PublishedWeights, file: &Path, sha256: &str) -> Result<()> {
-    match PublishedWeights::of_file(sha256) {
-        Some(other) if other.name != network.name => {
-            let (path, backbone, network) = (file.to_owned(), network.name, other.name);
+    match network_of_file(sha256) {
+        Some(other) if other != network.name => {
+            let (path, backbone, network) = (file.to_owned(), network.name, other);
             Err(AdaptedModelError::AnotherNetwork { path, backbone, network })
         }
         _ => Ok(()),
@@ -363,9 +363,9 @@ pub(super) fn sha256(file: &Path) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// No parameter's name or shape tells the activation.
+    /// No parameter's name or shape tells the activation, nor a blur.
     #[test]
-    fn a_published_clip_of_the_other_activation_is_refused() {
+    fn a_published_file_of_a_network_that_only_computes_otherwise_is_refused() {
         let of = |name| PublishedWeights::of(name).unwrap();
         let sha256 = |name| of(name).file.unwrap().sha256;
         let refused = |name, sha256: &str| refuse_others(of(name), Path::new("x.bin"), sha256);
@@ -373,6 +373,9 @@ mod tests {
         assert_eq!(error, "x.bin is a published file of clip-b32-gelu, not of clip-b32");
         let error = refused("clip-b32-gelu", sha256("clip-b32")).unwrap_err().to_string();
         assert_eq!(error, "x.bin is a published file of clip-b32, not of clip-b32-gelu");
+        let blurred = format!("{:0<64}", "84f4748f");
+        let error = refused("resnet50", &blurred).unwrap_err().to_string();
+        assert_eq!(error, "x.bin is a published file of timm's resnetblur50, not of resnet50");
         assert!(refused("clip-b32", sha256("clip-b32")).is_ok());
         assert!(refused("clip-b32", &"0".repeat(64)).is_ok());
     }

@@ -48,14 +48,6 @@ impl PublishedWeights {
         found.ok_or_else(|| unknown(name))
     }
 
-    /// The network that a file with this sha256 is published for, where that is known.
-    pub fn of_file(sha256: &str) -> Option<&'static Self> {
-        let here = |of: &&Self| of.file.is_some_and(|file| sha256.starts_with(file.sha256));
-        let elsewhere = ALSO_PUBLISHED.iter().find(|(known, _)| sha256 == *known);
-        let named = |name| PUBLISHED_WEIGHTS.iter().find(|of| of.name == name);
-        PUBLISHED_WEIGHTS.iter().find(here).or_else(|| named(elsewhere?.1))
-    }
-
     const fn in_file(self, url: &'static str, sha256: &'static str, megabytes: u64) -> Self {
         Self { file: Some(PublishedFile { url, within: None, sha256, megabytes }), ..self }
     }
@@ -166,9 +158,21 @@ pub const PUBLISHED_WEIGHTS: [PublishedWeights; 12] = [
     of_network(["wrn-28-10", "WRN-28-10, S2M2 on mini-ImageNet", "CC-BY-NC-SA-4.0", S2M2], 640),
 ];
 
-/// Other files of these networks, by their sha256: `pytorch_model.bin` of openai/clip-vit-base-patch32 at Hugging Face.
-const ALSO_PUBLISHED: [(&str, &str); 1] =
-    [("a63082132ba4f97a80bea76823f544493bffa8082296d62d71581a4feff1576f", "clip-b32")];
+/// Other files and their networks, by the sha256 as far as it is published: `pytorch_model.bin` of openai/clip-vit-base-patch32 at
+/// Hugging Face, and networks of timm with all names and shapes of `resnet50`, whose file names have 8 digits.
+const ALSO_PUBLISHED: [(&str, &str); 3] = [
+    ("a63082132ba4f97a80bea76823f544493bffa8082296d62d71581a4feff1576f", "clip-b32"),
+    ("84f4748f", "timm's resnetblur50"),
+    ("4cf422b3", "timm's resnetaa50"),
+];
+
+/// The network that a file with this sha256 is published for, where that is known.
+pub(super) fn network_of_file(sha256: &str) -> Option<&'static str> {
+    let here = |of: &&PublishedWeights| of.file.is_some_and(|file| sha256.starts_with(file.sha256));
+    let elsewhere = || ALSO_PUBLISHED.iter().find(|(known, _)| sha256.starts_with(known));
+    let here = PUBLISHED_WEIGHTS.iter().find(here).map(|of| of.name);
+    here.or_else(|| Some(elsewhere()?.1))
+}
 
 pub(super) fn unknown(name: &str) -> AdaptedModelError {
     let known = PUBLISHED_WEIGHTS.map(|weights| weights.name).to_vec();
@@ -226,12 +230,12 @@ mod tests {
         for weights in PUBLISHED_WEIGHTS {
             let Some(file) = weights.file else { continue };
             let whole = format!("{:0<64}", file.sha256);
-            assert_eq!(PublishedWeights::of_file(&whole).map(|of| of.name), Some(weights.name));
+            assert_eq!(network_of_file(&whole), Some(weights.name));
         }
         for (sha256, name) in ALSO_PUBLISHED {
-            assert_eq!(PublishedWeights::of_file(sha256).map(|of| of.name), Some(name));
+            assert_eq!(network_of_file(&format!("{sha256:0<64}")), Some(name));
         }
-        assert_eq!(PublishedWeights::of_file(&"0".repeat(64)), None);
+        assert_eq!(network_of_file(&"0".repeat(64)), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::Vit;
 use crate::weights::Pretrained;
 
 /// Parts of names that others have, and what they are here. A later one sees what the earlier ones have made.
-const NAMES: [(&str, &str); 35] = [
+const NAMES: [(&str, &str); 37] = [
     // OpenAI's CLIP.
     ("conv1", "patch_embed.proj"),
     ("positional_embedding", "pos_embed"),
@@ -41,6 +41,8 @@ const NAMES: [(&str, &str); 35] = [
     ("embeddings.cls_token", "cls_token"),
     ("attention.attention.query", "attn.qkv"),
     ("attention.output.dense", "attn.proj"),
+    ("attention.q_proj", "attn.qkv"),
+    ("attention.o_proj", "attn.proj"),
     ("layer_scale1.lambda1", "ls1.gamma"),
     ("layer_scale2.lambda1", "ls2.gamma"),
     ("embeddings.register_tokens", "register_tokens"),
@@ -54,6 +56,7 @@ const NAMES: [(&str, &str); 35] = [
 impl<B: Backend> Pretrained<B> for Vit<B> {
     const PARTS: &'static [&'static [&'static str]] = &[
         &["attention.attention.query", "attention.attention.key", "attention.attention.value"],
+        &["attention.q_proj", "attention.k_proj", "attention.v_proj"],
         &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
     ];
 

@@ -87,7 +87,7 @@ impl Branch<'_> {
             network.resize(&name, &tensor.shape);
             fitting.insert(name, (published, tensor));
         }
-        self.refuse_missing(&own, &fitting, &unknown)?;
+        self.refuse_missing(&own, &fitting, &unknown, N::published_name)?;
         let own = shapes(&network);
         let tensors = fitting.into_iter().map(|(name, (published, tensor))| {
             let (wanted, tensor) = (&own[&name], renamed(tensor, &name, &own[&name]));
@@ -112,12 +112,13 @@ impl Branch<'_> {
         own: &Shapes,
         fitting: &BTreeMap<String, (String, TensorSnapshot)>,
         unknown: &[String],
+        published_name: impl Fn(&str) -> String,
     ) -> Result<(), WeightsError> {
         let missing: Vec<_> = own.keys().filter(|name| !fitting.contains_key(*name)).collect();
         let Some(first) = missing.first() else { return Ok(()) };
         let alike =
             fitting.iter().find_map(|(name, (published, _))| spelled(first, name, published));
-        let parameter = self.named(alike.as_deref().unwrap_or(first));
+        let parameter = self.named(&alike.unwrap_or_else(|| published_name(first)));
         let alike = |name: &String| normalized_damerau_levenshtein(&parameter, name);
         let alike = unknown.iter().map(|name| (alike(name), name));
         let nearest = alike.filter(|(share, _)| *share >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0));

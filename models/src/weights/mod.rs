@@ -77,6 +77,11 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
         published.to_owned()
     }
 
+    /// Published name of the parameter of this name: the one that an error shows where the file has none like it.
+    fn published_name(parameter: &str) -> String {
+        parameter.to_owned()
+    }
+
     /// Changes the size of a parameter of which the network takes several, to this shape if it is one of them.
     fn resize(&mut self, parameter: &str, shape: &[usize]) {
         let _ = (parameter, shape);

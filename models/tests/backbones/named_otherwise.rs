@@ -100,6 +100,22 @@ fn dinov2_is_read_under_hugging_faces_names() {
     check_named("dinov2-s14", config, &dinov2_at_hugging_face());
 }
 
+/// A state dictionary of the module itself, whose attention has other names than its files.
+#[test]
+fn dinov2_is_read_as_transformers_has_it_in_memory() {
+    let names = [
+        ("attention.attention.query", "attention.q_proj"),
+        ("attention.attention.key", "attention.k_proj"),
+        ("attention.attention.value", "attention.v_proj"),
+        ("attention.output.dense", "attention.o_proj"),
+    ];
+    let mut tensors = dinov2_at_hugging_face();
+    for (name, ..) in &mut tensors {
+        *name = names.iter().fold(name.clone(), |name, (from, to)| name.replace(from, to));
+    }
+    check_named("dinov2-s14", VitConfig::dinov2_s14(), &tensors);
+}
+
 /// As a part of a larger model, beside its classifier.
 #[test]
 fn dinov2_is_read_under_the_prefix_of_hugging_face() {

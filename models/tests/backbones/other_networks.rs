@@ -152,6 +152,7 @@ fn timms_efficientnet_lite_is_refused() {
         [("blocks.0.0.conv_dw.weight", vec![32, 1, 3, 3]), ("blocks.0.0.bn1.weight", vec![32])];
     let all = stem.into_iter().chain(block).map(|(name, shape)| (name.to_owned(), shape));
     let error = refused(EfficientNetLiteConfig::new().init(&Default::default()), &all.collect());
+    assert!(error.to_string().contains("_blocks.0._bn1.bias is missing"), "{error}");
     assert!(matches!(error, WeightsError::Missing { .. }), "{error}");
 }
 
