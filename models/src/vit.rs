@@ -386,7 +386,7 @@ mod tests {
     fn check_positions(registers: usize, name: &str) {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/backbones.json");
         let golden: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
-        let wanted: Vec<f32> = serde_json::from_value(golden["positions"][name].clone()).unwrap();
+        let expected: Vec<f32> = serde_json::from_value(golden["positions"][name].clone()).unwrap();
         let device = Default::default();
         let config = VitConfig::new(VitFamily::DinoV2, 14, 5, 2, 0, 1).with_registers(registers);
         let mut network: Vit<Flex> = config.init(&device);
@@ -404,12 +404,13 @@ mod tests {
             let [of_class, same] = network.positions([5, 5]);
             same.into_data().assert_eq(&tensor(patches.clone()).into_data(), true);
             let none = vec![0.0, 0.0];
-            let wanted_of_class = if class.is_empty() { none } else { class };
-            of_class.into_data().assert_eq(&tensor(wanted_of_class).into_data(), true);
-            let found: Vec<f32> =
+            let expected_class = if class.is_empty() { none } else { class };
+            of_class.into_data().assert_eq(&tensor(expected_class).into_data(), true);
+            let interpolated: Vec<f32> =
                 network.positions([3, 7])[1].clone().into_data().into_vec().unwrap();
-            assert_eq!(found.len(), wanted.len());
-            let off = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert_eq!(interpolated.len(), expected.len());
+            let off =
+                interpolated.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(off < 1e-5, "{name} off by {off}");
         }
     }

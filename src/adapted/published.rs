@@ -169,9 +169,9 @@ const ALSO_PUBLISHED: [(&str, &str); 3] = [
 /// The network that a file with this sha256 is published for, where that is known.
 pub(super) fn network_of_file(sha256: &str) -> Option<&'static str> {
     let here = |of: &&PublishedWeights| of.file.is_some_and(|file| sha256.starts_with(file.sha256));
-    let elsewhere = || ALSO_PUBLISHED.iter().find(|(known, _)| sha256.starts_with(known));
+    let also = || ALSO_PUBLISHED.iter().find(|(beginning, _)| sha256.starts_with(beginning));
     let here = PUBLISHED_WEIGHTS.iter().find(here).map(|of| of.name);
-    here.or_else(|| Some(elsewhere()?.1))
+    here.or_else(|| Some(also()?.1))
 }
 
 pub(super) fn unknown(name: &str) -> AdaptedModelError {

@@ -83,12 +83,12 @@ fn one(
 }
 
 /// A tensor under the network's name, in f32, with as many leading dimensions of 1 as the network has.
-pub(super) fn renamed(given: TensorSnapshot, name: &str, wanted: &[usize]) -> TensorSnapshot {
+pub(super) fn renamed(tensor: TensorSnapshot, name: &str, own: &[usize]) -> TensorSnapshot {
     let from_ones =
         |shape: &[usize]| shape.iter().skip_while(|side| **side == 1).copied().collect();
-    let (found, bare): (Vec<usize>, Vec<usize>) = (given.shape.to_vec(), from_ones(&given.shape));
-    let shape = if bare == from_ones(wanted) { wanted.to_vec() } else { found };
-    let (data, to) = (given.clone_data_fn(), shape.clone());
+    let (found, bare): (Vec<usize>, Vec<usize>) = (tensor.shape.to_vec(), from_ones(&tensor.shape));
+    let shape = if bare == from_ones(own) { own.to_vec() } else { found };
+    let (data, to) = (tensor.clone_data_fn(), shape.clone());
     let path = name.split('.').map(str::to_owned).collect();
     in_f32(path, shape, move || {
         let mut data = data()?.convert_dtype(DType::F32);

@@ -17,7 +17,7 @@ const DEPTH: usize = 8;
 /// Names that an error lists, at most.
 const LISTED: usize = 5;
 
-/// How alike a name must be to be shown beside one that is missing: a share of its letters.
+/// Least likeness, a share of letters, of a name that is shown beside one that is missing.
 const ALIKE: f64 = 0.5;
 
 /// Shapes of a network's tensors, by the names that PyTorch has for them.
@@ -133,7 +133,7 @@ impl Branch<'_> {
     }
 }
 
-/// Whether a tensor belongs to no feature: one of those that the network lists, or the number of batches that one of its norms saw.
+/// Tells whether no feature depends on a tensor: one of those that the network lists, or the number of batches that a norm saw.
 fn is_beside<B: Backend, N: Pretrained<B>>(published: &str, is_own: impl Fn(&str) -> bool) -> bool {
     let listed = |of: &&str| match of.ends_with('.') {
         true => published.starts_with(*of),
@@ -164,7 +164,7 @@ fn spelled(parameter: &str, like: &str, published: &str) -> Option<String> {
     Some(published.split('.').map(part).collect::<Vec<_>>().join("."))
 }
 
-/// Whether tensors have the same values.
+/// Compares the values of two branches.
 pub(super) fn same(
     these: &[TensorSnapshot],
     those: &[TensorSnapshot],

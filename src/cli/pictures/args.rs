@@ -101,7 +101,7 @@ fn probability(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::ADAPT_HELP;
-    use crate::adapted::PUBLISHED_WEIGHTS;
+    use fewshot::adapted::PUBLISHED_WEIGHTS;
 
     #[test]
     fn the_help_names_every_network() {
