@@ -117,6 +117,8 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
         if prefixes.len() > 1 {
             return Err(WeightsError::Ambiguous { file: file.to_owned(), prefixes });
         }
+        // So that what was drawn goes as the tensors of the file come.
+        drop(self);
         let done = network.apply(tensors, None, Some(Box::new(PyTorchToBurnAdapter)), false);
         match done.errors.into_iter().next() {
             None => Ok(network),
