@@ -208,8 +208,20 @@ impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
 }
 
 impl<B: Backend> Pretrained<B> for EfficientNetLite<B> {
+    const BESIDE: &'static [&'static str] = &["_fc.", "fc.", "classifier."];
+
     fn parameter_name(published: &str) -> String {
         let parts = published.split('.').map(|part| part.strip_prefix('_').unwrap_or(part));
         parts.collect::<Vec<_>>().join(".")
+    }
+
+    /// All but numbers and the last part have an underscore.
+    fn published_name(parameter: &str) -> String {
+        let parts: Vec<_> = parameter.split('.').collect();
+        let underscored = |(at, part): (usize, &&str)| match part.parse::<usize>() {
+            Err(_) if at + 1 < parts.len() => format!("_{part}"),
+            _ => (*part).to_owned(),
+        };
+        parts.iter().enumerate().map(underscored).collect::<Vec<_>>().join(".")
     }
 }

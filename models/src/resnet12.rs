@@ -170,4 +170,8 @@ impl<B: Backend> Encoder<B> for ResNet12<B> {
     }
 }
 
-impl<B: Backend> Pretrained<B> for ResNet12<B> {}
+impl<B: Backend> Pretrained<B> for ResNet12<B> {
+    /// Heads, and those that tell how far a picture was turned.
+    const BESIDE: &'static [&'static str] =
+        &["fc.", "linear.", "classifier.", "rot_classifier.", "rotate_classifier."];
+}

@@ -16,8 +16,11 @@ use crate::preprocessing::Preprocessing;
 pub enum VitFamily {
     /// DINOv2: exact GELU, a learned scale of every residual, the class token as it is.
     DinoV2,
-    /// CLIP's vision tower: GELU as `x sigmoid(1.702 x)`, a norm before the first block, the class token projected.
+    /// OpenAI's CLIP, its vision tower: GELU as `x sigmoid(1.702 x)`, a norm before the first block, the class token projected.
     Clip,
+    /// CLIP with exact GELU, as most of OpenCLIP's networks are: all else as [`Clip`](Self::Clip), names and shapes of
+    /// parameters, too.
+    ClipGelu,
 }
 
 /// Configuration of a [`Vit`].
@@ -38,6 +41,9 @@ pub struct VitConfig {
     /// Length of CLIP's features, onto which the class token is projected.
     #[config(default = 512)]
     pub projection: usize,
+    /// Register tokens, behind the class token.
+    #[config(default = 0)]
+    pub registers: usize,
 }
 
 /// The vision transformer: patches and a class token through blocks of attention and MLP, of which the class token is the
@@ -48,15 +54,19 @@ pub struct VitConfig {
 ///
 /// # Conventions
 /// Names of parameters are DINOv2's; [`load_weights`](crate::Pretrained::load_weights) knows CLIP's, and those of both at Hugging
-/// Face. For images of another size than that of training, positions are interpolated bicubically, as DINOv2 does it.
+/// Face and in timm. For images of another size than that of training, positions are interpolated bicubically, as DINOv2 does it:
+/// with registers by antialiased weights, without them by a scale that is off by a tenth of a patch. Weights of DINOv2 may have
+/// positions of any square grid. Registers have no positions.
 ///
 /// # Source
-/// Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021; Oquab et al., "DINOv2", TMLR 2024; Radford et al.,
-/// "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021.
+/// Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021; Oquab et al., "DINOv2", TMLR 2024; Darcet et al., "Vision
+/// Transformers Need Registers", ICLR 2024; Radford et al., "Learning Transferable Visual Models From Natural Language
+/// Supervision", ICML 2021.
 #[derive(Module, Debug)]
 pub struct Vit<B: Backend> {
     cls_token: Param<Tensor<B, 3>>,
     pos_embed: Param<Tensor<B, 3>>,
+    register_tokens: Option<Param<Tensor<B, 3>>>,
     patch_embed: PatchEmbed<B>,
     norm_pre: Option<LayerNorm<B>>,
     blocks: Vec<Block<B>>,
@@ -109,16 +119,31 @@ impl VitConfig {
         Self::new(VitFamily::DinoV2, 14, 37, 768, 12, 12)
     }
 
-    /// CLIP's ViT-B/32: 87.8 million parameters, 512 features.
+    /// DINOv2's ViT-S/14 with four registers.
+    pub fn dinov2_s14_reg() -> Self {
+        Self { registers: 4, ..Self::dinov2_s14() }
+    }
+
+    /// DINOv2's ViT-B/14 with four registers.
+    pub fn dinov2_b14_reg() -> Self {
+        Self { registers: 4, ..Self::dinov2_b14() }
+    }
+
+    /// OpenAI's CLIP ViT-B/32: 87.8 million parameters, 512 features.
     pub fn clip_b32() -> Self {
         Self::new(VitFamily::Clip, 32, 7, 768, 12, 12)
+    }
+
+    /// OpenCLIP's ViT-B/32 with exact GELU.
+    pub fn clip_b32_gelu() -> Self {
+        Self { family: VitFamily::ClipGelu, ..Self::clip_b32() }
     }
 
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
         match self.family {
             VitFamily::DinoV2 => self.width,
-            VitFamily::Clip => self.projection,
+            VitFamily::Clip | VitFamily::ClipGelu => self.projection,
         }
     }
 
@@ -126,7 +151,7 @@ impl VitConfig {
     pub fn preprocessing(&self) -> Preprocessing {
         match self.family {
             VitFamily::DinoV2 => Preprocessing::dinov2(),
-            VitFamily::Clip => Preprocessing::clip(),
+            VitFamily::Clip | VitFamily::ClipGelu => Preprocessing::clip(),
         }
     }
 
@@ -135,9 +160,9 @@ impl VitConfig {
     /// # Panics
     /// When heads do not share the width evenly.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Vit<B> {
-        let Self { family, patch, grid, width, depth, heads, projection } = *self;
+        let Self { family, patch, grid, width, depth, heads, projection, registers } = *self;
         assert!(heads > 0 && width.is_multiple_of(heads), "{heads} heads of {width} in all");
-        let clip = family == VitFamily::Clip;
+        let clip = family != VitFamily::DinoV2;
         let small = Initializer::Normal { mean: 0.0, std: 0.02 };
         let epsilon = if clip { 1e-5 } else { 1e-6 };
         let norm = || LayerNorm::new(width, epsilon, device);
@@ -154,7 +179,7 @@ impl VitConfig {
             mlp: MlpBlock {
                 fc1: linear(width, 4 * width),
                 fc2: linear(4 * width, width),
-                quick: clip,
+                quick: family == VitFamily::Clip,
             },
             ls2: scale(),
         };
@@ -165,6 +190,7 @@ impl VitConfig {
         drawn(Vit {
             cls_token: small.init([1, 1, width], device),
             pos_embed: small.init([1, grid * grid + 1, width], device),
+            register_tokens: (registers > 0).then(|| small.init([1, registers, width], device)),
             patch_embed: PatchEmbed { proj },
             norm_pre: clip.then(norm),
             blocks: (0..depth).map(block).collect(),
@@ -207,7 +233,8 @@ fn bias<B: Backend>(layer: &Linear<B>) -> Tensor<B, 1> {
 }
 
 impl<B: Backend> Vit<B> {
-    /// Tokens of every patch, the class token first: `[n, 3, h, w]` to `[n, 1 + patches, width]`, after the last norm.
+    /// Tokens of every patch, the class token first and registers behind it: `[n, 3, h, w]` to
+    /// `[n, 1 + registers + patches, width]`, after the last norm.
     ///
     /// # Panics
     /// Where sides are not multiples of the patch.
@@ -218,9 +245,12 @@ impl<B: Backend> Vit<B> {
         assert!(whole(h) && whole(w), "images of {h}x{w} are not made of patches of {patch}");
         let maps = self.patch_embed.proj.forward(images);
         let tokens = maps.flatten::<3>(2, 3).swap_dims(1, 2);
-        let class = self.cls_token.val().expand([n as i64, -1, -1]);
-        let positions = self.positions([h / patch, w / patch]);
-        let x = Tensor::cat(vec![class, tokens], 1) + positions;
+        let [class, patches] = self.positions([h / patch, w / patch]);
+        let of_every_image = |tokens: Tensor<B, 3>| tokens.expand([n as i64, -1, -1]);
+        let class = of_every_image(self.cls_token.val() + class);
+        let registers = self.register_tokens.as_ref().map(|tokens| of_every_image(tokens.val()));
+        let parts = [Some(class), registers, Some(tokens + patches)];
+        let x = Tensor::cat(parts.into_iter().flatten().collect(), 1);
         let shape @ [_, tokens, width] = x.dims();
         let mut x = x.reshape([n * tokens, width]);
         if let Some(norm) = &self.norm_pre {
@@ -230,30 +260,33 @@ impl<B: Backend> Vit<B> {
         self.norm.forward(x).reshape(shape)
     }
 
-    /// Positions of a grid of so many rows and columns: `[1, 1 + rows * columns, width]`.
-    fn positions(&self, [rows, columns]: [usize; 2]) -> Tensor<B, 3> {
+    /// Positions of the class token, `[1, 1, width]`, and of a grid of so many rows and columns, `[1, rows * columns, width]`.
+    fn positions(&self, [rows, columns]: [usize; 2]) -> [Tensor<B, 3>; 2] {
         let learned = self.pos_embed.val();
-        let [_, tokens, width] = learned.dims();
-        let grid = (tokens - 1).isqrt();
-        if [rows, columns] == [grid; 2] {
-            return learned;
-        }
-        let device = learned.device();
-        let matrix = |side| {
-            let weights = bicubic(grid, side);
-            Tensor::<B, 2>::from_data(TensorData::new(weights, [side, grid]), &device)
+        let ([_, tokens, width], device) = (learned.dims(), learned.device());
+        let grid = tokens.isqrt();
+        let patches = learned.clone().narrow(1, tokens - grid * grid, grid * grid);
+        let class = match tokens - grid * grid {
+            0 => Tensor::zeros([1, 1, width], &device),
+            _ => learned.narrow(1, 0, 1),
         };
-        let patches = learned.clone().narrow(1, 1, grid * grid);
+        if [rows, columns] == [grid; 2] {
+            return [class, patches];
+        }
+        let weights = if self.register_tokens.is_some() { antialiased } else { bicubic };
+        let matrix = |side| {
+            let data = TensorData::new(weights(grid, side), [side, grid]);
+            Tensor::<B, 2>::from_data(data, &device)
+        };
         let tall = product(matrix(rows), patches.reshape([grid, grid * width]));
         let across = tall.reshape([rows, grid, width]).swap_dims(0, 1);
         let wide = product(matrix(columns), across.reshape([grid, rows * width]));
         let wide = wide.reshape([columns, rows, width]).swap_dims(0, 1);
-        let patches = wide.reshape([1, rows * columns, width]);
-        Tensor::cat(vec![learned.narrow(1, 0, 1), patches], 1)
+        [class, wide.reshape([1, rows * columns, width])]
     }
 }
 
-/// DINOv2 adds so much to the side of a grid before it divides by that of training.
+/// DINOv2 without registers adds so much to the side of a grid before it divides by that of training.
 const OFFSET: f64 = 0.1;
 
 /// Weights `[to, from]` of bicubic interpolation, which with a scale of `(to + 0.1) / from` reads beside the centres.
@@ -264,19 +297,32 @@ fn bicubic(from: usize, to: usize) -> Vec<f32> {
         let first = at.floor();
         for step in -1..=2 {
             let neighbour = (first as i64 + step).clamp(0, from as i64 - 1);
-            row[neighbour as usize] += cubic(at - (first + step as f64)) as f32;
+            row[neighbour as usize] += cubic(at - (first + step as f64), -0.75) as f32;
         }
     }
     weights
 }
 
-/// Keys' kernel with PyTorch's slope of -0.75 at 1.
-fn cubic(distance: f64) -> f64 {
-    const A: f64 = -0.75;
-    let x = distance.abs();
+/// Weights `[to, from]` of antialiased bicubic interpolation: a window as wide as the shrinkage asks for, cut off at the edges.
+fn antialiased(from: usize, to: usize) -> Vec<f32> {
+    let scale = from as f64 / to as f64;
+    let wide = scale.max(1.0);
+    let mut weights = Vec::with_capacity(to * from);
+    for place in 0..to {
+        let centre = (place as f64 + 0.5) * scale;
+        let row = (0..from).map(|at| cubic((at as f64 + 0.5 - centre) / wide, -0.5));
+        let sum: f64 = row.clone().sum();
+        weights.extend(row.map(|weight| (weight / sum) as f32));
+    }
+    weights
+}
+
+/// Keys' kernel with this slope at 1: PyTorch's is -0.75, antialiased -0.5.
+fn cubic(distance: f64, slope: f64) -> f64 {
+    let (x, a) = (distance.abs(), slope);
     match x {
-        _ if x <= 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
-        _ if x < 2.0 => ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A,
+        _ if x <= 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
+        _ if x < 2.0 => ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a,
         _ => 0.0,
     }
 }
@@ -295,10 +341,22 @@ impl<B: Backend> Encoder<B> for Vit<B> {
     const DRAWS: bool = false;
 
     fn architecture(&self) -> String {
-        let family = if self.proj.is_some() { "clip" } else { "dinov2" };
+        let quick = self.blocks.first().is_some_and(|block| block.mlp.quick);
+        let family = match (&self.proj, quick) {
+            (None, _) => "dinov2",
+            (Some(_), true) => "clip",
+            (Some(_), false) => "clip-gelu",
+        };
         let (width, patch) = (self.norm.length(), self.patch_embed.proj.kernel_size[0]);
         let (blocks, positions) = (self.blocks.len(), self.pos_embed.dims()[1]);
-        format!("{family}-vit/{patch}({blocks} blocks of {width}, {positions} positions)")
+        let registers = self.register_tokens.as_ref().map_or(0, |tokens| tokens.dims()[1]);
+        let registers = match registers {
+            0 => String::new(),
+            _ => format!(", {registers} registers"),
+        };
+        format!(
+            "{family}-vit/{patch}({blocks} blocks of {width}, {positions} positions{registers})"
+        )
     }
 }
 
@@ -311,6 +369,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::weights::Pretrained;
 
     /// `values` of tests/golden/backbones.py under the name "positions".
     fn value(index: u32) -> f32 {
@@ -323,24 +382,60 @@ mod tests {
         (f64::from(x ^ (x >> 16)) / 2f64.powi(31) - 1.0) as f32
     }
 
-    #[test]
-    fn positions_are_interpolated_as_pytorch_does_it() {
+    /// Interpolated positions of the grid of 3 x 7, beside those of PyTorch.
+    fn check_positions(registers: usize, name: &str) {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/backbones.json");
         let golden: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
-        let wanted: Vec<f32> =
-            serde_json::from_value(golden["positions"]["values"].clone()).unwrap();
+        let expected: Vec<f32> = serde_json::from_value(golden["positions"][name].clone()).unwrap();
         let device = Default::default();
-        let config = VitConfig::new(VitFamily::DinoV2, 14, 5, 2, 0, 1);
+        let config = VitConfig::new(VitFamily::DinoV2, 14, 5, 2, 0, 1).with_registers(registers);
         let mut network: Vit<Flex> = config.init(&device);
-        let class = [7.0, 8.0];
-        let learned = class.into_iter().chain((0..50).map(value)).collect();
-        let learned = Tensor::from_data(TensorData::new::<f32, _>(learned, [1, 26, 2]), &device);
-        network.pos_embed = Param::from_tensor(learned.clone());
-        network.positions([5, 5]).into_data().assert_eq(&learned.into_data(), true);
-        let found: Vec<f32> = network.positions([3, 7]).into_data().into_vec().unwrap();
-        assert_eq!(found[..2], class);
-        assert_eq!(found.len(), 2 + wanted.len());
-        let off = found[2..].iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(off < 1e-5, "off by {off}");
+        let patches: Vec<_> = (0..50).map(value).collect();
+        let tensor = |values: Vec<f32>| {
+            let tokens = values.len() / 2;
+            Tensor::<Flex, 3>::from_data(TensorData::new(values, [1, tokens, 2]), &device)
+        };
+        // The class token has a position, or none.
+        for class in [vec![7.0, 8.0], vec![]] {
+            let learned = tensor([&class[..], &patches[..]].concat());
+            network.resize("pos_embed", &learned.dims());
+            assert_eq!(network.pos_embed.dims(), learned.dims());
+            network.pos_embed = Param::from_tensor(learned);
+            let [of_class, same] = network.positions([5, 5]);
+            same.into_data().assert_eq(&tensor(patches.clone()).into_data(), true);
+            let none = vec![0.0, 0.0];
+            let expected_class = if class.is_empty() { none } else { class };
+            of_class.into_data().assert_eq(&tensor(expected_class).into_data(), true);
+            let interpolated: Vec<f32> =
+                network.positions([3, 7])[1].clone().into_data().into_vec().unwrap();
+            assert_eq!(interpolated.len(), expected.len());
+            let off =
+                interpolated.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(off < 1e-5, "{name} off by {off}");
+        }
+    }
+
+    #[test]
+    fn positions_are_interpolated_as_pytorch_does_it() {
+        check_positions(0, "values");
+    }
+
+    #[test]
+    fn positions_beside_registers_are_antialiased_as_pytorch_does_it() {
+        check_positions(4, "antialiased");
+    }
+
+    #[test]
+    fn only_square_grids_are_taken_and_only_by_dinov2() {
+        let device = Default::default();
+        let taken = |family, shape: [usize; 3]| {
+            let config = VitConfig::new(family, 14, 5, 2, 0, 1);
+            let mut network: Vit<Flex> = config.init(&device);
+            network.resize("pos_embed", &shape);
+            network.pos_embed.dims() == shape
+        };
+        assert!(taken(VitFamily::DinoV2, [1, 17, 2]) && taken(VitFamily::DinoV2, [1, 16, 2]));
+        assert!(!taken(VitFamily::DinoV2, [1, 18, 2]) && !taken(VitFamily::DinoV2, [1, 17, 4]));
+        assert!(!taken(VitFamily::Clip, [1, 17, 2]));
     }
 }

@@ -5,6 +5,10 @@
 mod gradients;
 #[path = "backbones/named_otherwise.rs"]
 mod named_otherwise;
+#[path = "backbones/other_networks.rs"]
+mod other_networks;
+#[path = "backbones/prefixes.rs"]
+mod prefixes;
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,7 +20,7 @@ use burn::tensor::{Tensor, TensorData};
 use burn_store::ModuleSnapshot;
 use fewshot_models::{
     BnStatistics, EfficientNetLiteConfig, Encoder, Pretrained, ResNet12Config, ResNetConfig,
-    VitConfig, WeightsError, WideResNetConfig,
+    VitConfig, WideResNetConfig,
 };
 use safetensors::tensor::{Dtype, TensorView};
 use serde::Deserialize;
@@ -28,6 +32,7 @@ struct Golden {
     #[serde(rename = "dinov2-b14")]
     dinov2_b14: Vec<(String, Vec<usize>)>,
     interpolated: HashMap<String, Network>,
+    alike: HashMap<String, Network>,
     gradients: Gradients,
     #[serde(rename = "published efficientnet-lite0")]
     published: Network,
@@ -93,10 +98,15 @@ fn images<B: Backend>([height, width]: [usize; 2]) -> Tensor<B, 4> {
 
 /// A safetensors file with these parameters, under names with a prefix.
 fn file(folder: &TempDir, prefix: &str, parameters: &[(String, Vec<usize>)]) -> PathBuf {
+    file_of(folder, &tensors(prefix, parameters))
+}
+
+/// These parameters under names with a prefix.
+fn tensors(prefix: &str, parameters: &[(String, Vec<usize>)]) -> Tensors {
     let named = |(name, shape): &(String, Vec<usize>)| {
         (format!("{prefix}{name}"), shape.clone(), drawn(name, shape))
     };
-    file_of(folder, &parameters.iter().map(named).collect::<Vec<_>>())
+    parameters.iter().map(named).collect()
 }
 
 /// A tensor's name, shape and values.
@@ -170,7 +180,7 @@ fn efficientnet_lite_has_pytorchs_features() {
 }
 
 #[test]
-fn dinov2_has_timms_features() {
+fn dinov2_has_timms_features_of_its_own_grid() {
     let config = VitConfig { grid: 4, ..VitConfig::dinov2_s14() };
     check("dinov2-s14", config.features(), config.init(&Default::default()));
 }
@@ -179,6 +189,34 @@ fn dinov2_has_timms_features() {
 fn clip_has_open_clips_features() {
     let config = VitConfig::clip_b32();
     check("clip-b32", config.features(), config.init(&Default::default()));
+}
+
+fn with_registers(mut parameters: Vec<(String, Vec<usize>)>) -> Vec<(String, Vec<usize>)> {
+    let width = parameters.iter().find(|(name, _)| name == "cls_token").unwrap().1[2];
+    parameters.push(("register_tokens".to_owned(), vec![1, 4, width]));
+    parameters
+}
+
+/// Loads the parameters of a network that has those of another, and compares the features.
+fn check_alike(name: &str, config: VitConfig, parameters: &[(String, Vec<usize>)]) {
+    let Network { size, features, .. } = &golden().alike[name];
+    let folder = TempDir::new().unwrap();
+    let network = config.init::<Flex>(&Default::default());
+    let network = network.load_weights(&file(&folder, "", parameters)).unwrap();
+    assert_close(name, network.encode(images(*size), BnStatistics::Running), features);
+}
+
+#[test]
+fn dinov2_with_registers_has_timms_features() {
+    let parameters = golden().networks.remove("dinov2-s14").unwrap().parameters;
+    // The grid of 4 x 4 is the file's.
+    check_alike("dinov2-s14-reg", VitConfig::dinov2_s14_reg(), &with_registers(parameters));
+}
+
+#[test]
+fn clip_with_gelu_has_open_clips_features() {
+    let parameters = golden().networks.remove("clip-b32").unwrap().parameters;
+    check_alike("clip-b32-gelu", VitConfig::clip_b32_gelu(), &parameters);
 }
 
 /// Features of images of another size than that of training: `dinov2_elsewhere` of golden/backbones.py.
@@ -206,6 +244,24 @@ fn dinov2_has_pytorchs_features_where_positions_are_interpolated() {
     let positions = parameters.iter_mut().find(|(name, _)| name == "pos_embed").unwrap();
     positions.1 = vec![1, 1 + 37 * 37, 384];
     check_interpolated("dinov2-s14", VitConfig::dinov2_s14(), &parameters);
+}
+
+#[test]
+fn dinov2_with_registers_has_pytorchs_features_where_positions_are_interpolated() {
+    let mut parameters = golden().networks.remove("dinov2-s14").unwrap().parameters;
+    let positions = parameters.iter_mut().find(|(name, _)| name == "pos_embed").unwrap();
+    positions.1 = vec![1, 1 + 37 * 37, 384];
+    let small = with_registers(parameters);
+    check_interpolated("dinov2-s14-reg", VitConfig::dinov2_s14_reg(), &small);
+    let base = with_registers(golden().dinov2_b14);
+    check_interpolated("dinov2-b14-reg", VitConfig::dinov2_b14_reg(), &base);
+}
+
+/// Positions of the grid of 4 x 4 in a network for 37 x 37, which the images of 4 x 4 patches take as they are.
+#[test]
+fn dinov2_takes_positions_that_were_trained_at_another_size() {
+    let config = VitConfig::dinov2_s14();
+    check("dinov2-s14", config.features(), config.init(&Default::default()));
 }
 
 #[test]
@@ -241,17 +297,6 @@ fn cut_files_of_published_weights_name_a_parameter() {
     }
 }
 
-#[test]
-fn wrappers_prefixes_and_half_precision_are_no_obstacle() {
-    let golden = golden();
-    let Network { parameters, size, features } = &golden.networks["resnet12"];
-    let folder = TempDir::new().unwrap();
-    let network = ResNet12Config::new().init::<Flex>(&Default::default());
-    let file = file(&folder, "params.module.encoder.", parameters);
-    let network = network.load_weights(&file).unwrap();
-    assert_close("prefixed", network.encode(images(*size), BnStatistics::Running), features);
-}
-
 /// Weights whose channels lie last, in PyTorch's file format of today and in that before 1.6.
 #[test]
 fn tensors_of_a_transposed_layout_are_read_in_order() {
@@ -273,41 +318,6 @@ fn tensors_of_a_transposed_layout_are_read_in_order() {
         }
         assert_eq!(seen, 80);
     }
-}
-
-#[test]
-fn weights_of_another_network_are_refused_with_the_first_that_does_not_fit() {
-    let golden = golden();
-    let folder = TempDir::new().unwrap();
-    let weights = file(&folder, "", &golden.networks["resnet18"].parameters);
-    let load = |config: ResNetConfig, weights: &Path| {
-        config.init::<Flex>(&Default::default()).load_weights(weights).err()
-    };
-    let error = load(ResNetConfig::resnet34(), &weights).unwrap();
-    assert!(error.to_string().contains("there is no layer1.2."), "{error}");
-    let WeightsError::Missing { missing, .. } = error else { panic!("{error}") };
-    assert_eq!(
-        missing,
-        golden.networks["resnet34"].parameters.len() - golden.networks["resnet18"].parameters.len()
-    );
-    let error = load(ResNetConfig::resnet50(), &weights).unwrap();
-    assert!(matches!(error, WeightsError::Missing { .. }), "{error}");
-    let narrow = ResNet12Config::new().with_widths([64, 160, 320, 512]);
-    let twelve = file(&folder, "", &golden.networks["resnet12"].parameters);
-    let error = narrow.init::<Flex>(&Default::default()).load_weights(&twelve).err().unwrap();
-    assert!(error.to_string().contains("layer4.0."), "{error}");
-    assert!(matches!(error, WeightsError::Shape { .. }), "{error}");
-    let broken = folder.path().join("broken.safetensors");
-    fs::write(&broken, b"no weights at all").unwrap();
-    assert!(matches!(
-        load(ResNetConfig::resnet18(), &broken),
-        Some(WeightsError::Unreadable { .. })
-    ));
-    let absent = folder.path().join("absent.pth");
-    assert!(matches!(
-        load(ResNetConfig::resnet18(), &absent),
-        Some(WeightsError::Unreadable { .. })
-    ));
 }
 
 #[test]

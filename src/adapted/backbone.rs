@@ -15,7 +15,7 @@ use fewshot_models::{
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::published::unknown;
+use super::published::{network_of_file, unknown};
 use super::trained::Parameters;
 use super::{
     AdaptedModelError, BackboneOrigin, PublishedWeights, Result, TrainedNetwork, weights_cache,
@@ -93,11 +93,14 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// The network of this name with the weights of a file, safetensors or PyTorch's.
     ///
     /// # Errors
-    /// When there is no such network, the file cannot be read, or it has the weights of another network.
+    /// When there is no such network, the file cannot be read, or it has the weights of another network: by its names and shapes,
+    /// or by its hash, which tells networks apart that differ in what no parameter shows.
     pub fn load(name: &str, weights: impl AsRef<Path>, device: &B::Device) -> Result<Self> {
         let file = weights.as_ref();
-        let (network, preprocessing) = Network::load(name, file, device)?;
+        let network_of = PublishedWeights::of(name)?;
         let sha256 = sha256(file)?;
+        refuse_others(network_of, file, &sha256)?;
+        let (network, preprocessing) = Network::load(name, file, device)?;
         let id = BackboneId { name: name.to_owned(), sha256, file: absolute(file), preprocessing };
         Ok(Self { origin: BackboneOrigin::Published(id), network, device: device.clone() })
     }
@@ -139,6 +142,7 @@ impl<B: Backend> PretrainedBackbone<B> {
             }
             None => id.locate()?,
         };
+        refuse_others(PublishedWeights::of(&id.name)?, &file, &id.sha256)?;
         let (network, preprocessing) = Network::load(&id.name, &file, device)?;
         if preprocessing != id.preprocessing {
             return Err(AdaptedModelError::OtherPreprocessing { backbone: id.name.clone() });
@@ -305,7 +309,10 @@ impl<B: Backend> Network<B> {
         match name {
             "dinov2-s" => vit(VitConfig::dinov2_s14()),
             "dinov2-b" => vit(VitConfig::dinov2_b14()),
+            "dinov2-s-reg" => vit(VitConfig::dinov2_s14_reg()),
+            "dinov2-b-reg" => vit(VitConfig::dinov2_b14_reg()),
             "clip-b32" => vit(VitConfig::clip_b32()),
+            "clip-b32-gelu" => vit(VitConfig::clip_b32_gelu()),
             "efficientnet-lite0" => {
                 let config = EfficientNetLiteConfig::new();
                 Self::published(config.init(device), file, config.preprocessing(), 1)
@@ -343,10 +350,44 @@ impl<B: Backend> Network<B> {
     }
 }
 
+/// Networks of which names and shapes of parameters are the same, but not what is computed of them, are told apart by the hashes of
+/// published files.
+fn refuse_others(network: &PublishedWeights, file: &Path, sha256: &str) -> Result<()> {
+    match network_of_file(sha256) {
+        Some(other) if other != network.name => {
+            let (path, backbone, network) = (file.to_owned(), network.name, other);
+            Err(AdaptedModelError::AnotherNetwork { path, backbone, network })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 pub(super) fn sha256(file: &Path) -> Result<String> {
     files::sha256(file).map_err(|source| AdaptedModelError::File { path: file.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No parameter's name or shape tells the activation, nor a blur.
+    #[test]
+    fn a_published_file_of_a_network_that_only_computes_otherwise_is_refused() {
+        let of = |name| PublishedWeights::of(name).unwrap();
+        let sha256 = |name| of(name).file.unwrap().sha256;
+        let refused = |name, sha256: &str| refuse_others(of(name), Path::new("x.bin"), sha256);
+        let error = refused("clip-b32", sha256("clip-b32-gelu")).unwrap_err().to_string();
+        assert_eq!(error, "x.bin is a published file of clip-b32-gelu, not of clip-b32");
+        let error = refused("clip-b32-gelu", sha256("clip-b32")).unwrap_err().to_string();
+        assert_eq!(error, "x.bin is a published file of clip-b32, not of clip-b32-gelu");
+        let blurred = format!("{:0<64}", "84f4748f");
+        let error = refused("resnet50", &blurred).unwrap_err().to_string();
+        assert_eq!(error, "x.bin is a published file of timm's resnetblur50, not of resnet50");
+        assert!(refused("clip-b32", sha256("clip-b32")).is_ok());
+        assert!(refused("clip-b32", &"0".repeat(64)).is_ok());
+    }
 }

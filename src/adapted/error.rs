@@ -69,6 +69,9 @@ pub enum AdaptedModelError {
     /// A file of the cache has another hash than its name says.
     #[error("{} is damaged: `fewshot backbones get {backbone}` downloads it again", path.display())]
     DamagedWeights { backbone: &'static str, path: PathBuf },
+    /// A file that is published for another network than the one that it was given for.
+    #[error("{} is a published file of {network}, not of {backbone}", path.display())]
+    AnotherNetwork { path: PathBuf, backbone: &'static str, network: &'static str },
     /// Weights that are not those of the model.
     #[error("{} are other weights of {backbone} than the model's, whose sha256 is {sha256}", path.display())]
     OtherWeights { backbone: String, sha256: String, path: PathBuf },

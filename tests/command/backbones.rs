@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::{JoinHandle, spawn};
 
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -67,14 +69,14 @@ fn networks_are_listed_with_where_their_weights_are() {
     };
     let listed: Value = serde_json::from_str(&list(&["--json"])).unwrap();
     let listed = listed.as_array().unwrap();
-    assert_eq!(listed.len(), 9);
+    assert_eq!(listed.len(), 12);
     let dinov2 = &listed[0];
     assert_eq!((&dinov2["name"], &dinov2["features"]), (&json!("dinov2-s"), &json!(384)));
     assert_eq!((&dinov2["licence"], &dinov2["cached"]), (&json!("Apache-2.0"), &Value::Null));
     let sha256 = dinov2["sha256"].as_str().unwrap();
     assert!(dinov2["url"].as_str().unwrap().ends_with("/dinov2_vits14_pretrain.pth"));
     let table = list(&[]);
-    assert_eq!(table.lines().count(), 1 + 9);
+    assert_eq!(table.lines().count(), 1 + 12);
     let cached = |table: &str| table.lines().filter(|line| line.contains("  yes  ")).count();
     assert_eq!(cached(&table), 0);
 
@@ -154,6 +156,34 @@ fn a_name_without_weights_is_told_what_to_do() {
     let error = complaint(&fewshot(root, None, &dinov2), 1);
     assert!(error.contains("is damaged"), "{error}");
     assert!(!out.exists() && !to.exists());
+}
+
+/// EfficientNet-B0 has all parameters of Lite0, and others.
+#[test]
+fn weights_of_a_look_alike_are_refused_by_the_names_that_it_has_beside() {
+    let (folder, _) = adapted();
+    let root = folder.path();
+    let bytes = fs::read(root.join("lite0.safetensors")).unwrap();
+    let (lite0, more) = (SafeTensors::deserialize(&bytes).unwrap(), [0; 16]);
+    let beside = |block: u32| {
+        let name = format!("_blocks.{block}._se_reduce.weight");
+        (name, TensorView::new(Dtype::F32, vec![4], &more).unwrap())
+    };
+    let file = root.join("b0.safetensors");
+    safetensors::serialize_to_file(
+        lite0.tensors().into_iter().chain((0..7).map(beside)),
+        None,
+        &file,
+    )
+    .unwrap();
+    let backbone = format!("efficientnet-lite0:{}", text(&file));
+    let (support, out) = (root.join("support"), root.join("b0.fewshot"));
+    let words =
+        ["adapt", "--backbone", &backbone, "--support", text(&support), "--out", text(&out)];
+    let error = complaint(&fewshot(root, None, &words), 1);
+    let says = "7 of its tensors are not in this one: _blocks.0._se_reduce.weight, ";
+    assert!(error.contains(says) && error.ends_with("_blocks.4._se_reduce.weight, …\n"), "{error}");
+    assert!(!out.exists());
 }
 
 #[test]

@@ -342,7 +342,7 @@ fn bad_input_is_one_clear_error() {
     assert!(status == 2 && text_of.contains("there are dinov2-s"), "{text_of}");
     let (status, text_of) =
         adapt(&backbone.replace("efficientnet-lite0:", "resnet18:"), &support, &[]);
-    let first = "weights of another network: there is no conv1.weight in it";
+    let first = "weights of another network: conv1.weight is missing";
     assert!(status == 1 && text_of.contains(first), "{text_of}");
     let (status, text_of) = adapt(&backbone, &support, &["--method", "leo"]);
     assert!(status == 2 && text_of.contains("simpleshot"), "{text_of}");

@@ -1,7 +1,6 @@
 //! Tensors of a file, arranged as a network has them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::rc::Rc;
 
 use burn::module::ParamId;
@@ -9,6 +8,7 @@ use burn::tensor::{DType, TensorData};
 use burn_store::{TensorSnapshot, TensorSnapshotError};
 
 use super::WeightsError;
+use super::branch::Branch;
 
 /// Rows as columns; what is no matrix stays as it is.
 pub(super) fn transposed(given: TensorSnapshot) -> TensorSnapshot {
@@ -20,12 +20,12 @@ pub(super) fn transposed(given: TensorSnapshot) -> TensorSnapshot {
     })
 }
 
-/// All tensors; the parts that each of `groups` names are joined along their first dimension, under the name of the first.
+/// All tensors of a branch; the parts that each of `groups` names are joined along their first dimension, under the name of the first.
 ///
 /// # Errors
 /// Where a part is missing, or parts differ in shape beyond their first dimension.
 pub(super) fn joined(
-    file: &Path,
+    branch: &Branch,
     mut given: BTreeMap<String, TensorSnapshot>,
     groups: &[&[&str]],
     wanted: usize,
@@ -39,22 +39,26 @@ pub(super) fn joined(
         for whole in wholes {
             let names: Vec<_> = group.iter().map(|part| whole.replace(group[0], part)).collect();
             let absent: Vec<_> = names.iter().filter(|name| !given.contains_key(*name)).collect();
-            if let Some(&parameter) = absent.first() {
-                let (file, parameter, missing) = (file.to_owned(), parameter.clone(), absent.len());
-                return Err(WeightsError::Missing { file, parameter, missing, wanted });
+            if let Some(first) = absent.first() {
+                let (file, parameter) = (branch.file.to_owned(), branch.named(first));
+                let (nearest, missing) = (None, absent.len());
+                return Err(WeightsError::Missing { file, parameter, nearest, missing, wanted });
             }
             let parts = names.iter().filter_map(|name| given.remove_entry(name)).collect();
-            given.insert(whole, one(file, parts)?);
+            given.insert(whole, one(branch, parts)?);
         }
     }
     Ok(given)
 }
 
-fn one(file: &Path, parts: Vec<(String, TensorSnapshot)>) -> Result<TensorSnapshot, WeightsError> {
+fn one(
+    branch: &Branch,
+    parts: Vec<(String, TensorSnapshot)>,
+) -> Result<TensorSnapshot, WeightsError> {
     let mut shape = parts[0].1.shape.to_vec();
     for (name, part) in &parts[1..] {
         if part.shape.get(1..) != shape.get(1..) || shape.is_empty() {
-            let (file, parameter) = (file.to_path_buf(), name.clone());
+            let (file, parameter) = (branch.file.to_owned(), branch.named(name));
             let found = part.shape.to_vec();
             return Err(WeightsError::Shape { file, parameter, wanted: shape, found });
         }
@@ -67,12 +71,27 @@ fn one(file: &Path, parts: Vec<(String, TensorSnapshot)>) -> Result<TensorSnapsh
     }))
 }
 
+/// A tensor under the network's name, in f32, with as many leading dimensions of 1 as the network has.
+pub(super) fn renamed(tensor: TensorSnapshot, name: &str, own: &[usize]) -> TensorSnapshot {
+    let from_ones =
+        |shape: &[usize]| shape.iter().skip_while(|side| **side == 1).copied().collect();
+    let (found, bare): (Vec<usize>, Vec<usize>) = (tensor.shape.to_vec(), from_ones(&tensor.shape));
+    let shape = if bare == from_ones(own) { own.to_vec() } else { found };
+    let (data, to) = (tensor.clone_data_fn(), shape.clone());
+    let path = name.split('.').map(str::to_owned).collect();
+    in_f32(path, shape, move || {
+        let mut data = data()?.convert_dtype(DType::F32);
+        data.shape = to.clone().into();
+        Ok(data)
+    })
+}
+
 fn values(of: &TensorSnapshot) -> Result<Vec<f32>, TensorSnapshotError> {
     Ok(of.to_data()?.convert_dtype(DType::F32).iter().collect())
 }
 
 /// A tensor in f32 with the name that `path` makes, of which there may be none yet.
-pub(super) fn in_f32(
+fn in_f32(
     path: Vec<String>,
     shape: Vec<usize>,
     data: impl Fn() -> Result<TensorData, TensorSnapshotError> + 'static,

@@ -7,7 +7,8 @@ writes beside this file
 - backbones.json: the names and shapes of the parameters of every network, and the features of two images. Parameters and
   images are made by `values`, which the tests have too, so that no weights lie here. Networks are those of torchvision,
   timm and open_clip where these have them. With the published weights of EfficientNet-Lite0 their features are there too.
-  Of DINOv2 whose positions are interpolated there is every 16th feature; of ResNet-12 there are a few gradients.
+  Of DINOv2 whose positions are interpolated there is every 16th feature; of ResNet-12 there are a few gradients. Networks
+  with registers have the parameters of those without, and the registers; CLIP has the same in both activations.
 - transposed.pt and transposed_legacy.pt: a small ResNet-12 whose weights lie channels last, as PyTorch writes files today
   and as it did before 1.6.
 """
@@ -197,8 +198,34 @@ def dinov2(size, image):
     return timm.create_model(f"vit_{size}_patch14_dinov2", pretrained=False, img_size=image, num_classes=0)
 
 
-def clip():
-    return open_clip.create_model("ViT-B-32-quickgelu", pretrained=None).visual
+class Registers(nn.Module):
+    """DINOv2 with four registers: timm's network on parameters as their authors publish them, where the class token and its
+    position are apart."""
+
+    def __init__(self, size, image):
+        super().__init__()
+        name = f"vit_{size}_patch14_reg4_dinov2"
+        self.network = timm.create_model(name, pretrained=False, img_size=image, num_classes=0)
+        self.embed_dim = self.network.embed_dim
+
+    def fill(self, grid, rows, columns, learned=drawn):
+        """With positions of `grid` made by `learned`, interpolated where the image has another."""
+        width = self.embed_dim
+        positions = learned("pos_embed", (1, 1 + grid * grid, width))
+        state = {name: drawn(name, tuple(of.shape)) for name, of in self.network.state_dict().items()}
+        state["reg_token"] = drawn("register_tokens", (1, 4, width))
+        state["cls_token"] = drawn("cls_token", (1, 1, width)) + positions[:, :1]
+        patches = positions[:, 1:]
+        state["pos_embed"] = patches if (rows, columns) == (grid, grid) else antialiased(patches, rows, columns)
+        self.network.load_state_dict(state)
+        return self.eval()
+
+    def forward(self, x):
+        return self.network(x)
+
+
+def clip(name="ViT-B-32-quickgelu"):
+    return open_clip.create_model(name, pretrained=None).visual
 
 
 def networks():
@@ -223,9 +250,16 @@ def interpolated(learned, rows, columns):
     return found.permute(0, 2, 3, 1).flatten(1, 2)
 
 
-def positions(grid, rows, columns):
+def antialiased(learned, rows, columns):
+    """The same as DINOv2 with registers does it."""
+    grid = math.isqrt(learned.shape[1])
+    maps = learned.unflatten(1, (grid, grid)).permute(0, 3, 1, 2)
+    return F.interpolate(maps, (rows, columns), mode="bicubic", antialias=True).permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def positions(grid, rows, columns, interpolate=interpolated):
     """Interpolated positions of two numbers each."""
-    return interpolated(values("positions", (1, grid * grid, 2)), rows, columns).flatten()
+    return interpolate(values("positions", (1, grid * grid, 2)), rows, columns).flatten()
 
 
 @torch.no_grad()
@@ -235,6 +269,14 @@ def dinov2_elsewhere(size, image):
     learned = values("pos_embed", (1, 1 + 37 * 37, network.embed_dim))
     rows, columns = [side // 14 for side in image]
     network.pos_embed.copy_(torch.cat([learned[:, :1], interpolated(learned[:, 1:], rows, columns)], 1))
+    found = golden(network, image)
+    return {**found, "features": found["features"][::16]}
+
+
+@torch.no_grad()
+def registers_elsewhere(size, image):
+    """The same of a DINOv2 with registers."""
+    network = Registers(size, image).fill(37, *[side // 14 for side in image], values)
     found = golden(network, image)
     return {**found, "features": found["features"][::16]}
 
@@ -292,10 +334,13 @@ def main():
         "torchvision": torchvision.__version__.split("+")[0],
         "timm": timm.__version__,
         "open_clip": open_clip.__version__,
-        "positions": {"grid": 5, "size": [3, 7], "values": numbers(positions(5, 3, 7))},
+        "positions": {"grid": 5, "size": [3, 7], "values": numbers(positions(5, 3, 7)),
+                      "antialiased": numbers(positions(5, 3, 7, antialiased))},
         "interpolated": {
             "dinov2-s14": dinov2_elsewhere("small", (224, 224)),
             "dinov2-b14": dinov2_elsewhere("base", (28, 42)),
+            "dinov2-s14-reg": registers_elsewhere("small", (224, 224)),
+            "dinov2-b14-reg": registers_elsewhere("base", (28, 42)),
         },
         "gradients": {
             "size": [32, 32],
@@ -303,6 +348,10 @@ def main():
             "batch": gradients((32, 32), True),
         },
         "dinov2-b14": shapes,
+        "alike": {
+            "dinov2-s14-reg": golden(Registers("small", (56, 56)).fill(4, 4, 4), (56, 56)),
+            "clip-b32-gelu": golden(fill(clip("ViT-B-32")), (224, 224)),
+        },
         "networks": cases,
     }
     path = Path(__file__).with_suffix(".json")

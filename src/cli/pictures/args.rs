@@ -6,7 +6,8 @@ use crate::cli::args::{DeviceArgs, count};
 
 pub(crate) const ADAPT_HELP: &str = "\
 A backbone is NAME:FILE, with the network's published weights in a safetensors file or one of PyTorch's, or NAME alone after \
-`fewshot backbones get NAME` has downloaded them. There are dinov2-s, dinov2-b, clip-b32, efficientnet-lite0, resnet18, resnet34, resnet50, resnet12 and wrn-28-10.
+`fewshot backbones get NAME` has downloaded them. There are dinov2-s, dinov2-b, dinov2-s-reg, dinov2-b-reg, clip-b32, clip-b32-gelu, efficientnet-lite0, resnet18, resnet34, resnet50, \
+resnet12 and wrn-28-10.
 
 Pictures lie in a folder for each class, whose name is the class's, and in folders below that. Every picture is left out once, to see how well the \
 others classify it and how sure they should be; what came of it is printed, and drawn beside the model as \
@@ -96,4 +97,18 @@ pub(crate) struct PredictArgs {
 fn probability(text: &str) -> Result<f64, String> {
     let found = text.parse().ok().filter(|p| (0.0..=1.0).contains(p));
     found.ok_or_else(|| format!("{text} is not between 0 and 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ADAPT_HELP;
+    use fewshot::adapted::PUBLISHED_WEIGHTS;
+
+    #[test]
+    fn the_help_names_every_network() {
+        let words: Vec<_> = ADAPT_HELP.split([' ', ',', '.', '\n']).collect();
+        for weights in PUBLISHED_WEIGHTS {
+            assert!(words.contains(&weights.name), "{}", weights.name);
+        }
+    }
 }
