@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn::tensor::backend::Backend;
 
 use super::{AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Result, classes};
-use crate::data::{Features, Picture, picture_files};
+use crate::data::{Features, Picture, PictureLimits, picture_files};
 
 /// A small picture of an example: the content of a JPEG file with [`THUMBNAIL_SIDE`] pixels along a side.
 pub type Thumbnail = Arc<[u8]>;
@@ -32,21 +32,28 @@ impl<B: Backend> AdaptedModel<B> {
         method: &str,
         root: impl AsRef<Path>,
     ) -> Result<Self> {
-        let mut length = 0;
-        let mut classes = Vec::new();
-        for (name, files) in picture_files(root)? {
-            let (rows, found, thumbnails) = backbone.embed_each(&files, small)?;
-            length = found;
-            classes.push(Class { name, rows, thumbnails });
-        }
-        Self::of_classes(backbone, method, length, classes)
+        Self::of_pictures(backbone, method, &picture_files(root)?)
+    }
+
+    /// The same of the files of each class.
+    ///
+    /// # Errors
+    /// As [`of_folder`](Self::of_folder).
+    pub fn of_pictures(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        classes: &[(String, Vec<PathBuf>)],
+    ) -> Result<Self> {
+        let (length, classes) = backbone.embed_classes(classes, small)?;
+        let class = |(name, rows, thumbnails)| Class { name, rows, thumbnails };
+        Self::of_classes(backbone, method, length, classes.into_iter().map(class).collect())
     }
 
     /// This model with a further class of the pictures in these files, or with further pictures of a class
     /// that it has; other classes keep their embeddings. Small pictures are kept if the model has any.
     ///
     /// # Errors
-    /// If there is no picture, and at the first one that cannot be read.
+    /// If there is no picture, and where pictures cannot be read: all of them are in the error.
     pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self> {
         let kept = self.has_thumbnails();
         let beside = |picture: &Picture| if kept { small(picture) } else { None };
@@ -60,6 +67,12 @@ impl<B: Backend> AdaptedModel<B> {
             None => classes.push(Class { name: name.to_owned(), rows, thumbnails }),
         }
         self.changed(classes)
+    }
+
+    /// With these limits for pictures in files.
+    pub fn with_limits(mut self, limits: PictureLimits) -> Self {
+        self.begun.backbone = self.begun.backbone.with_limits(limits);
+        self
     }
 
     /// This model without the class of this name; other classes keep their embeddings.

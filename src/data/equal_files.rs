@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::image_folder::{Class, Source};
 use super::{DataError, Result};
 use crate::files;
 
@@ -24,6 +25,48 @@ pub fn distinct_pictures(files: Vec<PathBuf>) -> Result<(Vec<PathBuf>, Vec<[Path
     let kept = files.into_iter().zip(firsts).enumerate();
     let kept = kept.filter(|(place, (_, first))| place == first).map(|(_, (file, _))| file);
     Ok((kept.collect(), duplicates))
+}
+
+/// Classes of images, each of them once.
+pub(super) struct Distinct<'a, E> {
+    pub(super) classes: Vec<(&'a str, Vec<&'a E>)>,
+    /// Files that are left out, each after the one of its class that it equals.
+    pub(super) duplicates: Vec<[PathBuf; 2]>,
+    /// Files of different classes with equal bytes.
+    pub(super) contradictions: Vec<[PathBuf; 2]>,
+}
+
+impl<'a, E: Source> Distinct<'a, E> {
+    /// Images that are no files are taken to differ.
+    pub(super) fn of(classes: &'a [Class<E>]) -> Result<Self> {
+        let each = |(name, images): &'a Class<E>| (name.as_str(), images.iter().collect());
+        let (mut duplicates, mut contradictions) = (Vec::new(), Vec::new());
+        let mut classes: Vec<(&str, Vec<&E>)> = classes.iter().map(each).collect();
+        let files = classes.iter().flat_map(|(_, images)| images).map(|image| image.file());
+        if let Some(files) = files.collect::<Option<Vec<_>>>() {
+            let pair = |first: usize, place: usize| [first, place].map(|at| files[at].to_owned());
+            let mut places = first_equals(&files)?.into_iter().enumerate();
+            // Of each content, the last class that has it and its file there.
+            let mut met = HashMap::new();
+            for (class, (_, images)) in classes.iter_mut().enumerate() {
+                images.retain(|_| {
+                    let Some((place, first)) = places.next() else { return true };
+                    let Some((earlier, at)) = met.get(&first).copied() else {
+                        met.insert(first, (class, place));
+                        return true;
+                    };
+                    if earlier == class {
+                        duplicates.push(pair(at, place));
+                        return false;
+                    }
+                    contradictions.push(pair(at, place));
+                    met.insert(first, (class, place));
+                    true
+                });
+            }
+        }
+        Ok(Self { classes, duplicates, contradictions })
+    }
 }
 
 /// The place of the first file with the same bytes, of each file: its own, if there is none before it.

@@ -24,6 +24,7 @@ mod cifar;
 mod class_dataset;
 mod csv_list;
 mod cub;
+mod decode;
 mod device_cache;
 mod equal_files;
 mod error;
@@ -51,6 +52,7 @@ pub use cifar::{cifar_fs, fc100};
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use csv_list::csv_list;
 pub use cub::cub;
+pub use decode::PictureLimits;
 pub(crate) use device_cache::DeviceCache;
 pub use equal_files::distinct_pictures;
 pub use error::DataError;
@@ -59,8 +61,8 @@ pub use fonts::fonts;
 pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};
 pub use image_folder::{
-    Color, FolderReport, OnBroken, ReadOptions, image_folder, image_folder_splits, picture_files,
-    pictures_in,
+    BrokenImage, Color, FolderReport, OnBroken, ReadOptions, image_folder, image_folder_splits,
+    picture_files, pictures_in, sound_pictures,
 };
 pub use image_set::{ImageSet, Rotations};
 pub use meta_album::meta_album;
