@@ -73,17 +73,18 @@ impl Job for Adapting<'_> {
             }
             ToDo::New { network, support, out } => {
                 let device = &place.device;
-                let Embedder { mut backbone, method, without_averages } =
-                    network.open::<B>(device)?;
+                let classes = args.read.sound(&picture_files(&support)?)?;
+                let Embedder { backbone, method, without_averages } = network.open::<B>(device)?;
+                let mut backbone = backbone.with_limits(args.read.limits());
                 if let Some(trained_by) = without_averages {
-                    let files = picture_files(&support)?.into_iter().flat_map(|(_, files)| files);
+                    let files = classes.iter().flat_map(|(_, files)| files.clone());
                     backbone = backbone.with_averages_of(&files.collect::<Vec<_>>())?;
                     print_status(format_args!(
                         "{trained_by} gathers no running averages of batch-norm: those of these pictures are taken"
                     ));
                 }
                 let method = args.method.as_deref().unwrap_or(method);
-                (AdaptedModel::of_folder(backbone, method, support)?, out)
+                (AdaptedModel::of_pictures(backbone, method, &classes)?, out)
             }
         };
         let model = if args.no_thumbnails { model.without_thumbnails() } else { model };
@@ -98,11 +99,14 @@ fn changed<B: Backend>(
     path: &Path,
     device: &B::Device,
 ) -> Result<AdaptedModel<B>> {
-    let mut model = AdaptedModel::open_with_weights(path, args.weights.as_deref(), device)?;
+    let model = AdaptedModel::open_with_weights(path, args.weights.as_deref(), device)?;
+    let mut model = model.with_limits(args.read.limits());
     for folder in &args.add {
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
         let class = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        model = model.with_class(&class, &pictures_in(&folder)?)?;
+        for (class, files) in args.read.sound(&[(class, pictures_in(&folder)?)])? {
+            model = model.with_class(&class, &files)?;
+        }
     }
     for class in &args.remove {
         model = model.without_class(class)?;

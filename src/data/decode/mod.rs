@@ -77,7 +77,10 @@ fn decoded(bytes: &[u8], name: &Path, limits: PictureLimits) -> Result<DynamicIm
     let mut memory = Limits::no_limits();
     memory.max_alloc = Some(HEADER);
     reader.limits(memory.clone());
-    let mut decoder = reader.into_decoder()?;
+    let mut decoder = reader.into_decoder().map_err(|error| {
+        let cut = whole::check(bytes, format).err();
+        cut.unwrap_or(error.into())
+    })?;
     limits.check(decoder.dimensions().into())?;
     if matches!(decoder.color_type(), ColorType::Rgb32F | ColorType::Rgba32F) {
         return Err(Fault::Floating);

@@ -37,10 +37,11 @@ fn subfolders_are_classes_in_order_of_name() {
 #[test]
 fn every_format_is_read_by_its_content() {
     let root = folder(&[]);
-    for name in ["1.png", "2.jpg", "3.jpeg", "4.bmp", "5.gif", "6.webp"] {
+    let names = ["1.png", "2.jpg", "3.jpeg", "4.bmp", "5.gif", "6.webp"];
+    for (name, level) in names.into_iter().zip([80, 80, 81, 80, 80, 80]) {
         let path = root.path().join("class");
         fs::create_dir_all(&path).unwrap();
-        RgbImage::from_pixel(28, 28, Rgb([80; 3])).save(path.join(name)).unwrap();
+        RgbImage::from_pixel(28, 28, Rgb([level; 3])).save(path.join(name)).unwrap();
     }
     fs::rename(root.path().join("class/4.bmp"), root.path().join("class/7.png")).unwrap();
     let set = image_folder(&root, &GREY).unwrap().data;
