@@ -64,6 +64,9 @@ enum Network<B: Backend> {
     },
 }
 
+/// The name of a class, its embeddings, and something else that is made of each picture.
+type EmbeddedClass<T> = (String, Vec<f32>, Vec<T>);
+
 /// An encoder of any type, which normalises by its running averages.
 trait Embeds<B: Backend>: Debug + Send + Sync {
     fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2>;
@@ -278,12 +281,12 @@ impl<B: Backend> PretrainedBackbone<B> {
         Ok((rows, length, made))
     }
 
-    /// The length of embeddings; and of each class its name, its embeddings, and something else of each picture.
+    /// The length of embeddings, and each class with its own.
     pub(super) fn embed_classes<T: Send>(
         &self,
         classes: &[(String, Vec<PathBuf>)],
         make: impl Fn(&Picture) -> T + Sync,
-    ) -> Result<(usize, Vec<(String, Vec<f32>, Vec<T>)>)> {
+    ) -> Result<(usize, Vec<EmbeddedClass<T>>)> {
         let (mut length, mut embedded, mut broken) = (0, Vec::new(), Vec::new());
         for (class, files) in classes {
             let (mut rows, mut made) = (Vec::new(), Vec::new());
@@ -314,7 +317,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// Embeddings of classes of pictures.
     ///
     /// # Errors
-    /// As [`embed_folder`](Self::embed_folder).
+    /// The reasons are those of [`embed_folder`](Self::embed_folder).
     pub fn embed_pictures(&self, classes: &[(String, Vec<PathBuf>)]) -> Result<Features> {
         let (length, classes) = self.embed_classes(classes, |_| ())?;
         Ok(Features::new(length, classes.into_iter().map(|(class, rows, _)| (class, rows)))?)

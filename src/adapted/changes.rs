@@ -32,14 +32,14 @@ impl<B: Backend> AdaptedModel<B> {
         method: &str,
         root: impl AsRef<Path>,
     ) -> Result<Self> {
-        Self::of_pictures(backbone, method, &picture_files(root)?)
+        Self::adapt_to_pictures(backbone, method, &picture_files(root)?)
     }
 
     /// The same of the files of each class.
     ///
     /// # Errors
-    /// As [`of_folder`](Self::of_folder).
-    pub fn of_pictures(
+    /// The reasons are those of [`of_folder`](Self::of_folder).
+    pub fn adapt_to_pictures(
         backbone: PretrainedBackbone<B>,
         method: &str,
         classes: &[(String, Vec<PathBuf>)],

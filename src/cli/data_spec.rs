@@ -85,7 +85,7 @@ fn is_default(limits: &PictureLimits) -> bool {
 /// Names of files that are printed, at most.
 const NAMED: usize = 10;
 
-/// What was read; files that were left out, or are in two classes, are printed.
+/// The data that was read. Files that were left out, or are in two classes, are printed.
 pub(crate) fn tell_left_out<D>(report: FolderReport<D>) -> D {
     let FolderReport { data, skipped, duplicates, contradictions } = report;
     if !skipped.is_empty() {

@@ -22,9 +22,9 @@ pub fn distinct_pictures(files: Vec<PathBuf>) -> Result<(Vec<PathBuf>, Vec<[Path
         (place != first).then(|| [files[first].clone(), files[place].clone()])
     };
     let duplicates = firsts.iter().enumerate().filter_map(repeated).collect();
-    let kept = files.into_iter().zip(firsts).enumerate();
-    let kept = kept.filter(|(place, (_, first))| place == first).map(|(_, (file, _))| file);
-    Ok((kept.collect(), duplicates))
+    let places = files.into_iter().zip(firsts).enumerate();
+    let distinct = places.filter(|(place, (_, first))| place == first);
+    Ok((distinct.map(|(_, (file, _))| file).collect(), duplicates))
 }
 
 /// Classes of images, each of them once.
@@ -38,7 +38,7 @@ pub(super) struct Distinct<'a, E> {
 
 impl<'a, E: Source> Distinct<'a, E> {
     /// Images that are no files are taken to differ.
-    pub(super) fn of(classes: &'a [Class<E>]) -> Result<Self> {
+    pub(super) fn new(classes: &'a [Class<E>]) -> Result<Self> {
         let each = |(name, images): &'a Class<E>| (name.as_str(), images.iter().collect());
         let (mut duplicates, mut contradictions) = (Vec::new(), Vec::new());
         let mut classes: Vec<(&str, Vec<&E>)> = classes.iter().map(each).collect();

@@ -61,8 +61,8 @@ pub use fonts::fonts;
 pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};
 pub use image_folder::{
-    BrokenImage, Color, FolderReport, OnBroken, ReadOptions, image_folder, image_folder_splits,
-    picture_files, pictures_in, sound_pictures,
+    BrokenImage, ClassFiles, Color, FolderReport, OnBroken, ReadOptions, image_folder,
+    image_folder_splits, picture_files, pictures_in, sound_pictures,
 };
 pub use image_set::{ImageSet, Rotations};
 pub use meta_album::meta_album;

@@ -29,7 +29,7 @@ impl Picture {
     /// The same within other limits.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The reasons are those of [`open`](Self::open).
     pub fn open_within(path: impl AsRef<Path>, limits: PictureLimits) -> Result<Self> {
         decode_file(&path.as_ref().to_owned(), limits).map(Self::from_image)
     }
@@ -37,7 +37,7 @@ impl Picture {
     /// Decodes the content of a file; `name` is the one in errors.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The reasons are those of [`open`](Self::open).
     pub fn decode(bytes: &[u8], name: impl Into<PathBuf>) -> Result<Self> {
         Self::decode_within(bytes, name, PictureLimits::default())
     }
@@ -45,7 +45,7 @@ impl Picture {
     /// The same within other limits.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The reasons are those of [`open`](Self::open).
     pub fn decode_within(
         bytes: &[u8],
         name: impl Into<PathBuf>,

@@ -1,10 +1,10 @@
 use clap::Args;
-use fewshot::data::{OnBroken, PictureLimits, sound_pictures};
+use fewshot::data::{ClassFiles, OnBroken, PictureLimits, sound_pictures};
 
 use crate::cli::data_spec::{FolderOptions, tell_left_out};
 use crate::cli::prelude::*;
 
-/// How files of pictures are read.
+/// Options for reading files of pictures.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct ReadArgs {
     /// Leave out broken pictures of files, and print how many
@@ -16,7 +16,7 @@ pub(crate) struct ReadArgs {
 }
 
 impl ReadArgs {
-    /// Whether any of these options is on the command line.
+    /// The first of these options on the command line.
     pub(crate) fn given(self) -> Option<String> {
         super::first_given!(self, skip_broken, max_pixels)
     }
@@ -33,10 +33,7 @@ impl ReadArgs {
     }
 
     /// The pictures of each class that can be used. How many are left out is printed.
-    pub(crate) fn sound(
-        self,
-        classes: &[(String, Vec<PathBuf>)],
-    ) -> Result<Vec<(String, Vec<PathBuf>)>> {
+    pub(crate) fn sound(self, classes: &[(String, Vec<PathBuf>)]) -> Result<ClassFiles> {
         let on_broken = if self.skip_broken { OnBroken::Skip } else { OnBroken::Fail };
         Ok(tell_left_out(sound_pictures(classes, on_broken, self.limits())?))
     }

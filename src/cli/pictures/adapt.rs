@@ -84,7 +84,7 @@ impl Job for Adapting<'_> {
                     ));
                 }
                 let method = args.method.as_deref().unwrap_or(method);
-                (AdaptedModel::of_pictures(backbone, method, &classes)?, out)
+                (AdaptedModel::adapt_to_pictures(backbone, method, &classes)?, out)
             }
         };
         let model = if args.no_thumbnails { model.without_thumbnails() } else { model };

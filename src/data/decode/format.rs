@@ -5,7 +5,7 @@ use image::ImageFormat;
 use super::Fault;
 
 /// The format of a picture by its content.
-pub(super) fn of(bytes: &[u8], name: &Path) -> Result<ImageFormat, Fault> {
+pub(super) fn format_of(bytes: &[u8], name: &Path) -> Result<ImageFormat, Fault> {
     use ImageFormat::{Bmp, Gif, Jpeg, Png, Tiff, WebP};
     match image::guess_format(bytes) {
         Ok(format @ (Bmp | Gif | Jpeg | Png | Tiff | WebP)) => Ok(format),

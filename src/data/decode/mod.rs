@@ -26,7 +26,7 @@ const HEADER: u64 = 1 << 26;
 /// Bytes of a pixel, at most: four numbers of 16 bits.
 const PIXEL: u64 = 8;
 
-/// How large a picture may be that is decoded.
+/// The largest picture that is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PictureLimits {
     /// Pixels of a picture, width times height: 100 million unless more are allowed.
@@ -72,7 +72,7 @@ pub(super) fn decode(bytes: &[u8], name: &Path, limits: PictureLimits) -> Result
 }
 
 fn decoded(bytes: &[u8], name: &Path, limits: PictureLimits) -> Result<DynamicImage, Fault> {
-    let format = format::of(bytes, name)?;
+    let format = format::format_of(bytes, name)?;
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     let mut memory = Limits::no_limits();
     memory.max_alloc = Some(HEADER);

@@ -40,14 +40,14 @@ fn has_end_of_jpeg(bytes: &[u8]) -> bool {
 }
 
 /// The content of the first chunk of this kind in a PNG file, if the chunk is whole.
-pub(super) fn png_chunk<'a>(bytes: &'a [u8], wanted: &[u8; 4]) -> Option<&'a [u8]> {
+pub(super) fn png_chunk<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
     let mut rest = bytes.get(8..)?;
     loop {
         let length = u32::from_be_bytes(*rest.first_chunk()?) as usize;
         let (kind, content) = (rest.get(4..8)?, rest.get(8..)?.get(..length)?);
         // Behind a checksum of four bytes.
         let next = rest.get(8 + length + 4..)?;
-        if kind == wanted {
+        if kind == name {
             return Some(content);
         }
         rest = next;

@@ -12,8 +12,8 @@ use crate::data::{DataError, ImageSet, ImageShape, PictureLimits, Result, Splits
 pub(super) use super::decode::decode_file;
 pub(super) use listing::{class_of, classes_in, files_below, split_folders, visible_in};
 pub(super) use parts::{PARTS, Parts, read_parts, shuffled_into_parts, try_each};
-pub use read::sound_pictures;
 pub(super) use read::{Class, Source, read, write_pixels};
+pub use read::{ClassFiles, sound_pictures};
 
 /// What a pixel keeps of its color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub struct ReadOptions {
     pub color: Color,
     /// Whether a broken image is an error or is left out.
     pub on_broken: OnBroken,
-    /// How large an image may be in its file.
+    /// The largest image in a file that is decoded.
     pub limits: PictureLimits,
 }
 

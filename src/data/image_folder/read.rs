@@ -32,7 +32,7 @@ pub(in crate::data) fn read<E: Source>(
     decode: impl Fn(&E, PictureLimits) -> Result<DynamicImage> + Sync,
 ) -> Result<FolderReport<ImageSet>> {
     let shape = options.shape()?;
-    let Distinct { classes, duplicates, contradictions } = Distinct::of(classes)?;
+    let Distinct { classes, duplicates, contradictions } = Distinct::new(classes)?;
     let images: Vec<&E> = classes.iter().flat_map(|(_, images)| images).copied().collect();
     let mut pixels = vec![0; images.len() * shape.values()];
     let faults: Vec<Option<BrokenImage>> = pixels
@@ -52,6 +52,9 @@ pub(in crate::data) fn read<E: Source>(
     Ok(FolderReport { data, skipped, duplicates, contradictions })
 }
 
+/// Classes by name, each with its files of pictures.
+pub type ClassFiles = Vec<(String, Vec<PathBuf>)>;
+
 /// The files of pictures that can be used: of those of a class with equal bytes the first, and without broken ones, if these
 /// are to be skipped. Under [`OnBroken::Fail`] none is decoded.
 ///
@@ -61,8 +64,8 @@ pub fn sound_pictures(
     classes: &[(String, Vec<PathBuf>)],
     on_broken: OnBroken,
     limits: PictureLimits,
-) -> Result<FolderReport<Vec<(String, Vec<PathBuf>)>>> {
-    let Distinct { classes, duplicates, contradictions } = Distinct::of(classes)?;
+) -> Result<FolderReport<ClassFiles>> {
+    let Distinct { classes, duplicates, contradictions } = Distinct::new(classes)?;
     let files = classes.par_iter().flat_map_iter(|(_, files)| files);
     let faults: Vec<Option<BrokenImage>> = match on_broken {
         OnBroken::Fail => files.map(|_| None).collect(),
@@ -73,8 +76,8 @@ pub fn sound_pictures(
     };
     let whole: Vec<bool> = faults.iter().map(Option::is_none).collect();
     let skipped = skipped(faults, on_broken)?;
-    let kept = whole_of(&classes, &whole)?.into_iter();
-    let data = kept.map(|(name, files)| (name, files.into_iter().cloned().collect())).collect();
+    let sound = whole_of(&classes, &whole)?.into_iter();
+    let data = sound.map(|(name, files)| (name, files.into_iter().cloned().collect())).collect();
     Ok(FolderReport { data, skipped, duplicates, contradictions })
 }
 
@@ -145,7 +148,7 @@ fn whole_of<'a, E>(
     whole: &[bool],
 ) -> Result<Vec<(String, Vec<&'a E>)>> {
     let mut rest = whole;
-    let mut kept = Vec::new();
+    let mut read = Vec::new();
     for (class, images) in classes {
         let (own, others) = rest.split_at(images.len());
         rest = others;
@@ -155,7 +158,7 @@ fn whole_of<'a, E>(
         if own.is_empty() {
             return Err(DataError::EmptyClass { class, wanted: "image that can be read" });
         }
-        kept.push((class, own));
+        read.push((class, own));
     }
-    Ok(kept)
+    Ok(read)
 }
