@@ -20,7 +20,9 @@ use super::trained::Parameters;
 use super::{
     AdaptedModelError, BackboneOrigin, PublishedWeights, Result, TrainedNetwork, weights_cache,
 };
-use crate::data::{Features, ImageShape, Picture, picture_files};
+use crate::data::{
+    BrokenImage, DataError, Features, ImageShape, Picture, PictureLimits, picture_files,
+};
 use crate::files;
 
 /// Pictures in a batch of the network.
@@ -48,6 +50,7 @@ pub struct PretrainedBackbone<B: Backend> {
     origin: BackboneOrigin,
     network: Network<B>,
     device: B::Device,
+    limits: PictureLimits,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +63,9 @@ enum Network<B: Backend> {
         on_a_core: usize,
     },
 }
+
+/// The name of a class, its embeddings, and something else that is made of each picture.
+type EmbeddedClass<T> = (String, Vec<f32>, Vec<T>);
 
 /// An encoder of any type, which normalises by its running averages.
 trait Embeds<B: Backend>: Debug + Send + Sync {
@@ -102,7 +108,7 @@ impl<B: Backend> PretrainedBackbone<B> {
         refuse_others(network_of, file, &sha256)?;
         let (network, preprocessing) = Network::load(name, file, device)?;
         let id = BackboneId { name: name.to_owned(), sha256, file: absolute(file), preprocessing };
-        Ok(Self { origin: BackboneOrigin::Published(id), network, device: device.clone() })
+        Ok(Self::new(BackboneOrigin::Published(id), network, device))
     }
 
     /// The network of this name with its [published weights](PublishedWeights), from the [cache](weights_cache): nothing is
@@ -148,7 +154,7 @@ impl<B: Backend> PretrainedBackbone<B> {
             return Err(AdaptedModelError::OtherPreprocessing { backbone: id.name.clone() });
         }
         let id = BackboneId { file: absolute(&file), ..id.clone() };
-        Ok(Self { origin: BackboneOrigin::Published(id), network, device: device.clone() })
+        Ok(Self::new(BackboneOrigin::Published(id), network, device))
     }
 
     /// A network that was trained here. It normalises by the running averages that it has.
@@ -160,7 +166,16 @@ impl<B: Backend> PretrainedBackbone<B> {
             (noted.conv4.init::<B>(device).architecture(), encoder.architecture());
         assert_eq!(found, wanted, "the encoder and its configuration");
         let network = Network::Conv4(Box::new(encoder));
-        Self { origin: BackboneOrigin::Trained(noted), network, device: device.clone() }
+        Self::new(BackboneOrigin::Trained(noted), network, device)
+    }
+
+    fn new(origin: BackboneOrigin, network: Network<B>, device: &B::Device) -> Self {
+        Self { origin, network, device: device.clone(), limits: PictureLimits::default() }
+    }
+
+    /// The same with other limits for pictures in files.
+    pub fn with_limits(self, limits: PictureLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// If this network was trained here and has gathered no running averages of batch-norm, the network with
@@ -172,12 +187,14 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// the pictures to come.
     ///
     /// # Errors
-    /// At the first file that cannot be read.
+    /// When pictures cannot be read: all of them are in the error.
     pub fn with_averages_of(mut self, files: &[PathBuf]) -> Result<Self> {
         let preparation = self.origin.preparation();
         let files: Vec<_> = files.iter().step_by(files.len().div_ceil(AVERAGED).max(1)).collect();
-        let image = |file: &PathBuf| Picture::open(file).map(|picture| preparation.apply(&picture));
-        let images: Vec<Vec<f32>> = files.into_par_iter().map(image).collect::<Result<_, _>>()?;
+        let image = |picture: Picture| preparation.apply(&picture);
+        let mut broken = Vec::new();
+        let images = each_picture(&files, self.limits, image, &mut broken)?;
+        none_broken(files.len(), broken)?;
         if let (Network::Conv4(network), false) = (&mut self.network, images.is_empty()) {
             let ImageShape { channels, height, width } = preparation.image();
             let shape = [images.len(), channels, height, width];
@@ -261,7 +278,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// Feature vectors of the pictures in files, and their length; few pictures are in memory at a time.
     ///
     /// # Errors
-    /// At the first file that cannot be read.
+    /// When pictures cannot be read: all of them are in the error.
     pub fn embed_files(&self, files: &[PathBuf]) -> Result<(Vec<f32>, usize)> {
         let (rows, length, _) = self.embed_each(files, |_| ())?;
         Ok((rows, length))
@@ -273,31 +290,79 @@ impl<B: Backend> PretrainedBackbone<B> {
         files: &[PathBuf],
         make: impl Fn(&Picture) -> T + Sync,
     ) -> Result<(Vec<f32>, usize, Vec<T>)> {
-        let (mut rows, mut length, mut beside) = (Vec::new(), 0, Vec::new());
-        for files in files.chunks(BATCH) {
-            let pictures: Result<Vec<_>, _> = files.par_iter().map(Picture::open).collect();
-            let pictures = pictures?;
-            let (batch, features) = self.embed(&pictures);
-            rows.extend(batch);
-            length = features;
-            beside.extend(pictures.par_iter().map(&make).collect::<Vec<_>>());
+        let mut classes = self.embed_classes(&[(String::new(), files.to_vec())], make)?;
+        let (length, class) = (classes.0, classes.1.pop());
+        let (rows, made) = class.map_or_else(Default::default, |(_, rows, made)| (rows, made));
+        Ok((rows, length, made))
+    }
+
+    /// The length of embeddings, and each class with its own.
+    pub(super) fn embed_classes<T: Send>(
+        &self,
+        classes: &[(String, Vec<PathBuf>)],
+        make: impl Fn(&Picture) -> T + Sync,
+    ) -> Result<(usize, Vec<EmbeddedClass<T>>)> {
+        let (mut length, mut embedded, mut broken) = (0, Vec::new(), Vec::new());
+        for (class, files) in classes {
+            let (mut rows, mut made) = (Vec::new(), Vec::new());
+            for files in files.chunks(BATCH) {
+                let pictures = each_picture(files, self.limits, |picture| picture, &mut broken)?;
+                // An error is certain: the others are only looked at.
+                if broken.is_empty() {
+                    let (batch, features) = self.embed(&pictures);
+                    rows.extend(batch);
+                    length = features;
+                    made.extend(pictures.par_iter().map(&make).collect::<Vec<_>>());
+                }
+            }
+            embedded.push((class.clone(), rows, made));
         }
-        Ok((rows, length, beside))
+        none_broken(classes.iter().map(|(_, files)| files.len()).sum(), broken)?;
+        Ok((length, embedded))
     }
 
     /// Embeddings of a [folder of folders](picture_files), one for each class.
     ///
     /// # Errors
-    /// Where there is no class, one has no picture, or a picture cannot be read.
+    /// Where there is no class, one has no picture, or pictures cannot be read: all of them are in the error.
     pub fn embed_folder(&self, root: impl AsRef<Path>) -> Result<Features> {
-        let mut length = 0;
-        let mut classes = Vec::new();
-        for (class, files) in picture_files(root)? {
-            let (rows, features) = self.embed_files(&files)?;
-            length = features;
-            classes.push((class, rows));
+        self.embed_pictures(&picture_files(root)?)
+    }
+
+    /// Embeddings of classes of pictures.
+    ///
+    /// # Errors
+    /// The reasons are those of [`embed_folder`](Self::embed_folder).
+    pub fn embed_pictures(&self, classes: &[(String, Vec<PathBuf>)]) -> Result<Features> {
+        let (length, classes) = self.embed_classes(classes, |_| ())?;
+        Ok(Features::new(length, classes.into_iter().map(|(class, rows, _)| (class, rows)))?)
+    }
+}
+
+/// Something that is made of each picture, in order; broken ones are put with the others.
+fn each_picture<T: Send>(
+    files: &[impl AsRef<Path> + Sync],
+    limits: PictureLimits,
+    make: impl Fn(Picture) -> T + Sync,
+    broken: &mut Vec<BrokenImage>,
+) -> Result<Vec<T>> {
+    let open = |file: &_| Picture::open_within(file, limits).map(&make);
+    let opened: Vec<Result<T, DataError>> = files.par_iter().map(open).collect();
+    let mut made = Vec::new();
+    for opened in opened {
+        match opened {
+            Ok(of_picture) => made.push(of_picture),
+            Err(DataError::Image { path, reason }) => broken.push(BrokenImage { path, reason }),
+            Err(error) => return Err(error.into()),
         }
-        Ok(Features::new(length, classes)?)
+    }
+    Ok(made)
+}
+
+fn none_broken(images: usize, broken: Vec<BrokenImage>) -> Result {
+    match broken.is_empty() {
+        true => Ok(()),
+        false => Err(DataError::broken_images(images, broken).into()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Models of folders of pictures, and what classes come and go.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::{
     AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Result, backbone, classes,
 };
-use crate::data::{Features, Picture, class_name, picture_files};
+use crate::data::{Features, Picture, PictureLimits, class_name, picture_files};
 use crate::files;
 
 /// A small picture of an example: the content of a JPEG file with [`THUMBNAIL_SIDE`] pixels along a side.
@@ -36,58 +36,19 @@ pub fn digest(bytes: &[u8]) -> String {
 
 const DIGITS: usize = 16;
 
-/// The files of a folder's classes, without those whose content another file of the same class has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassFiles {
-    /// Each class with its files and their [digests](digest).
-    classes: Vec<(String, Vec<(PathBuf, String)>)>,
-    /// Number of files that are left out.
-    pub repeated: usize,
-    /// Pairs of classes that have a file of equal content, with such a file of each.
-    pub shared: Vec<[(String, PathBuf); 2]>,
-}
-
-impl ClassFiles {
-    /// Reads the files of classes.
-    ///
-    /// # Errors
-    /// When one cannot be read.
-    pub fn new(classes: Vec<(String, Vec<PathBuf>)>) -> Result<Self> {
-        let (mut repeated, mut shared) = (0, Vec::new());
-        let mut first: HashMap<String, (String, PathBuf)> = HashMap::new();
-        let mut distinct = Vec::with_capacity(classes.len());
-        for (class, files) in classes {
-            let mut own = Vec::with_capacity(files.len());
-            let mut seen = HashSet::new();
-            for (file, digest) in with_digests(files)? {
-                if !seen.insert(digest.clone()) {
-                    repeated += 1;
-                    continue;
-                }
-                match first.get(&digest) {
-                    Some(other) => shared.push([other.clone(), (class.clone(), file.clone())]),
-                    None => drop(first.insert(digest.clone(), (class.clone(), file.clone()))),
-                }
-                own.push((file, digest));
-            }
-            distinct.push((class, own));
-        }
-        Ok(Self { classes: distinct, repeated, shared })
-    }
-
-    /// All files, class after class.
-    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        self.classes.iter().flat_map(|(_, files)| files.iter().map(|(file, _)| file))
-    }
-}
-
-fn with_digests(files: Vec<PathBuf>) -> Result<Vec<(PathBuf, String)>> {
-    let digest = |file: PathBuf| {
-        let mut digest = backbone::sha256(&file)?;
+/// The files whose content is not known yet, each content once, and their digests.
+fn new_files(
+    files: &[PathBuf],
+    mut known: HashSet<String>,
+) -> Result<(Vec<PathBuf>, Vec<Option<String>>)> {
+    let digest = |file: &PathBuf| {
+        let mut digest = backbone::sha256(file)?;
         digest.truncate(DIGITS);
-        Ok((file, digest))
+        Ok((file.clone(), digest))
     };
-    files.into_par_iter().map(digest).collect()
+    let mut files = files.par_iter().map(digest).collect::<Result<Vec<_>>>()?;
+    files.retain(|(_, digest)| known.insert(digest.clone()));
+    Ok(files.into_iter().map(|(file, digest)| (file, Some(digest))).unzip())
 }
 
 impl<B: Backend> AdaptedModel<B> {
@@ -101,27 +62,27 @@ impl<B: Backend> AdaptedModel<B> {
         method: &str,
         root: impl AsRef<Path>,
     ) -> Result<Self> {
-        Self::of_files(backbone, method, ClassFiles::new(picture_files(root)?)?)
+        Self::adapt_to_pictures(backbone, method, &picture_files(root)?)
     }
 
-    /// The same of files that are [known](ClassFiles) already.
+    /// The same of the files of each class; of those of a class with equal content the first counts.
     ///
     /// # Errors
-    /// The same as of [`of_folder`](Self::of_folder).
-    pub fn of_files(
+    /// The reasons are those of [`of_folder`](Self::of_folder).
+    pub fn adapt_to_pictures(
         backbone: PretrainedBackbone<B>,
         method: &str,
-        files: ClassFiles,
+        classes: &[(String, Vec<PathBuf>)],
     ) -> Result<Self> {
-        let mut length = 0;
-        let mut classes = Vec::new();
-        for (name, files) in files.classes {
-            let (files, digests): (Vec<_>, Vec<_>) = files.into_iter().unzip();
-            let (rows, found, thumbnails) = backbone.embed_each(&files, small)?;
-            length = found;
-            let digests = digests.into_iter().map(Some).collect();
-            classes.push(Class { name, rows, thumbnails, digests });
+        let (mut distinct, mut digests) = (Vec::new(), Vec::new());
+        for (name, files) in classes {
+            let (files, of_files) = new_files(files, HashSet::new())?;
+            distinct.push((name.clone(), files));
+            digests.push(of_files);
         }
+        let (length, classes) = backbone.embed_classes(&distinct, small)?;
+        let class = |((name, rows, thumbnails), digests)| Class { name, rows, thumbnails, digests };
+        let classes = classes.into_iter().zip(digests).map(class).collect();
         Self::of_classes(backbone, method, length, classes)
     }
 
@@ -130,7 +91,7 @@ impl<B: Backend> AdaptedModel<B> {
     /// add nothing. Small pictures are kept if the model has any.
     ///
     /// # Errors
-    /// If there is no picture, and at the first one that cannot be read.
+    /// If there is no picture, and where pictures cannot be read: all of them are in the error.
     pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self> {
         let name = &class_name(name)?;
         let mut classes = self.all();
@@ -138,14 +99,11 @@ impl<B: Backend> AdaptedModel<B> {
         let there =
             classes.iter().position(|class| class_name(&class.name).is_ok_and(|of| of == *name));
         let known = there.map(|place| classes[place].digests.as_slice()).unwrap_or_default();
-        let mut known: HashSet<_> = known.iter().flatten().cloned().collect();
-        let mut files = with_digests(files.to_vec())?;
-        files.retain(|(_, digest)| known.insert(digest.clone()));
+        let known = known.iter().flatten().cloned().collect();
+        let (files, mut digests) = new_files(files, known)?;
         if files.is_empty() && there.is_some() {
             return Ok(self);
         }
-        let (files, digests): (Vec<_>, Vec<_>) = files.into_iter().unzip();
-        let mut digests: Vec<_> = digests.into_iter().map(Some).collect();
         let kept = self.has_thumbnails();
         let beside = |picture: &Picture| if kept { small(picture) } else { None };
         let (mut rows, _, mut thumbnails) = self.begun.backbone.embed_each(&files, beside)?;
@@ -158,6 +116,12 @@ impl<B: Backend> AdaptedModel<B> {
             None => classes.push(Class { name: name.to_owned(), rows, thumbnails, digests }),
         }
         self.changed(classes)
+    }
+
+    /// With these limits for pictures in files.
+    pub fn with_limits(mut self, limits: PictureLimits) -> Self {
+        self.begun.backbone = self.begun.backbone.with_limits(limits);
+        self
     }
 
     /// This model without the class of this name; other classes keep their embeddings.

@@ -16,7 +16,7 @@ mod trained;
 pub use backbone::{BackboneId, PretrainedBackbone};
 pub use begun::BegunModel;
 pub use calibration::Calibration;
-pub use changes::{ClassFiles, THUMBNAIL_SIDE, Thumbnail, digest};
+pub use changes::{THUMBNAIL_SIDE, Thumbnail, digest};
 pub use error::AdaptedModelError;
 pub use left_out::LeftOut;
 pub use published::{PUBLISHED_WEIGHTS, PublishedFile, PublishedWeights, weights_cache};

@@ -2,12 +2,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use fewshot::data::{
-    Color, DataError, FolderReport, Glyphs, GlyphsConfig, Omniglot, OnBroken, ReadOptions, Shades,
-    Split, Splits, cifar_fs, csv_list, cub, fc100, fonts, image_folder_splits, meta_album,
-    mini_imagenet, tiered_imagenet,
+    Color, DataError, FolderReport, Glyphs, GlyphsConfig, Omniglot, OnBroken, PictureLimits,
+    ReadOptions, Shades, Split, Splits, cifar_fs, csv_list, cub, fc100, fonts, image_folder_splits,
+    meta_album, mini_imagenet, tiered_imagenet,
 };
 use serde::{Deserialize, Serialize};
 
+use super::args::is_given;
 use super::prelude::*;
 
 /// The source of tasks, as on the command line.
@@ -73,6 +74,37 @@ pub(crate) struct FolderOptions {
     pub(crate) size: usize,
     pub(crate) color: Color,
     pub(crate) on_broken: OnBroken,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) limits: PictureLimits,
+}
+
+fn is_default(limits: &PictureLimits) -> bool {
+    !is_given(limits)
+}
+
+/// Names of files that are printed, at most.
+const NAMED: usize = 10;
+
+/// The data that was read. Files that were left out, or are in two classes, are printed.
+pub(crate) fn tell_left_out<D>(report: FolderReport<D>) -> D {
+    let FolderReport { data, skipped, duplicates, contradictions, repeated_rows } = report;
+    if !skipped.is_empty() {
+        print_status(format_args!("broken images left out: {}", skipped.len()));
+        skipped.iter().take(NAMED).for_each(|broken| print_status(format_args!("  {broken}")));
+    }
+    if repeated_rows > 0 {
+        print_status(format_args!("rows that name a picture again: {repeated_rows}"));
+    }
+    tell_equal("images left out that equal another of their class", &duplicates);
+    tell_equal("warning: images that equal one of another class", &contradictions);
+    data
+}
+
+fn tell_equal(what: &str, pairs: &[[PathBuf; 2]]) {
+    if let Some([one, other]) = pairs.first().map(|pair| pair.each_ref().map(|path| path.display()))
+    {
+        print_status(format_args!("{what}: {} ({other} and {one})", pairs.len()));
+    }
 }
 
 /// Every way to write data that has images.
@@ -92,18 +124,10 @@ impl ImageSpec {
             Self::Glyphs => Ok(Glyphs::generate(&GlyphsConfig::default())),
             Self::Omniglot(folder) => Ok(Omniglot::open(folder)?.split(split)?),
             Self::Files(format, path) => {
-                let FolderOptions { size, color, on_broken } = options;
-                let options = ReadOptions { color, on_broken, ..ReadOptions::square(size) };
-                let report = (FORMATS[*format].open)(path, &options)?;
-                if !report.skipped.is_empty() {
-                    let left_out = report.skipped.len();
-                    print_status(format_args!("broken images left out: {left_out}"));
-                }
-                if report.repeated_rows > 0 {
-                    let repeated = report.repeated_rows;
-                    print_status(format_args!("rows that name a picture again: {repeated}"));
-                }
-                Ok(report.data)
+                let FolderOptions { size, color, on_broken, limits } = options;
+                let square = ReadOptions::square(size);
+                let options = ReadOptions { color, on_broken, limits, ..square };
+                Ok(tell_left_out((FORMATS[*format].open)(path, &options)?))
             }
         }
     }
@@ -115,7 +139,7 @@ impl ImageSpec {
             return Err(usage!("--split is for omniglot, not for {name}"));
         }
         if of_files && !matches!(self, Self::Files(..)) {
-            let options = "--image-size, --grey and --skip-broken are";
+            let options = "--image-size, --grey, --skip-broken and --max-pixels are";
             return Err(usage!("{options} for folder and other files, not for {name}"));
         }
         Ok(())
@@ -124,7 +148,8 @@ impl ImageSpec {
     pub(crate) fn default_options(&self) -> FolderOptions {
         let format = if let Self::Files(format, _) = self { *format } else { 0 };
         let Format { side, color, .. } = FORMATS[format];
-        FolderOptions { size: side, color, on_broken: OnBroken::Fail }
+        let limits = PictureLimits::default();
+        FolderOptions { size: side, color, on_broken: OnBroken::Fail, limits }
     }
 
     /// How pictures are turned into images like these: characters are bright on dark.
@@ -261,6 +286,12 @@ mod tests {
         let options: FolderOptions = serde_json::from_str(options).unwrap();
         let folder: ImageSpec = serde_json::from_str(r#""folder:/a""#).unwrap();
         assert_eq!(options, folder.default_options());
+        let written = serde_json::to_string(&options).unwrap();
+        assert_eq!(written, r#"{"size":84,"color":"Rgb","on_broken":"Fail"}"#);
+        let limits = PictureLimits { pixels: 7 };
+        let limited = FolderOptions { limits, ..options };
+        let written = serde_json::to_string(&limited).unwrap();
+        assert_eq!(serde_json::from_str::<FolderOptions>(&written).unwrap(), limited);
         let omniglot: ImageSpec = serde_json::from_str(r#""omniglot:/b""#).unwrap();
         assert_eq!(omniglot, ImageSpec::Omniglot("/b".into()));
     }

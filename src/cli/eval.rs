@@ -17,6 +17,9 @@ pub(crate) fn run(args: &EvalArgs) -> Result {
     let world = world::join()?;
     if let Some(path) = &args.features.features {
         world::refuse_several(&*world, "eval --features")?;
+        if let Some(option) = args.read.given() {
+            return Err(usage!("{option} is for a run, not for --features"));
+        }
         return features::eval_features(args, path);
     }
     if let Some(option) = args.features.given() {
@@ -34,9 +37,14 @@ fn run_in(args: &EvalArgs, world: World) -> Result {
     let (method, shots) = (args.method()?, args.shots()?);
     let checkpoint = Checkpoint::read(&path)?;
     if sinusoids::is_sinusoid_run(&checkpoint) {
+        if let Some(option) = args.read.given() {
+            return Err(usage!("{option} is for images, not for sinusoids"));
+        }
         return sinusoids::eval(args, path, checkpoint, world);
     }
     let mut settings = RunSettings::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
+    settings.data.refuse_other_options(None, args.read.given().is_some())?;
+    settings.folder = args.read.over(settings.folder);
     if let Some(inner) = &mut settings.inner {
         *inner = inner.tested_as(settings.method, args)?;
     } else if args.eval_inner_steps.is_some() {

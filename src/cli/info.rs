@@ -1,12 +1,16 @@
 use fewshot::data::{ClassDataset, ImageSet, Sinusoids, Split};
 
+use super::args::ReadArgs;
 use super::data_spec::{DataSpec, ImageSpec};
 use super::prelude::*;
 
-pub(crate) fn run(spec: &DataSpec, split: Split) -> Result {
+pub(crate) fn run(spec: &DataSpec, split: Split, read: ReadArgs) -> Result {
     match spec {
-        DataSpec::Images(images) => tell_images(images, split),
+        DataSpec::Images(images) => tell_images(images, split, read),
         DataSpec::Sinusoids => {
+            if let Some(option) = read.given() {
+                return Err(usage!("{option} is for images, not for sinusoids"));
+            }
             let Sinusoids { amplitude, phase, x } = Sinusoids::default();
             print("sinusoid, y = amplitude * sin(x - phase), all three uniform")?;
             let parts = [("amplitude", amplitude), ("phase", phase), ("x", x)];
@@ -17,8 +21,9 @@ pub(crate) fn run(spec: &DataSpec, split: Split) -> Result {
     }
 }
 
-fn tell_images(spec: &ImageSpec, split: Split) -> Result {
-    let splits = spec.open(split, spec.default_options())?;
+fn tell_images(spec: &ImageSpec, split: Split, read: ReadArgs) -> Result {
+    spec.refuse_other_options(None, read.given().is_some())?;
+    let splits = spec.open(split, read.over(spec.default_options()))?;
     print(format_args!("{spec}, split by {}", spec.split_name(split)))?;
     print(format_args!("images     {}", splits.train.image_shape()))?;
     let parts =

@@ -78,7 +78,9 @@ fn run(command: Command) -> Result {
         Command::Serve(args) => pictures::serve(&args),
         Command::Backbones { command } => pictures::backbones(command),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
-        Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
+        Command::Data { command: DataCommand::Info { spec, split, read } } => {
+            info::run(&spec, split, read)
+        }
         Command::Hardware { command } => hardware::run(command),
         Command::Bench { command: Some(BenchCommand::Kernels(args)), .. } => bench::kernels(&args),
         Command::Bench { command: Some(BenchCommand::Report(args)), .. } => bench::report(&args),

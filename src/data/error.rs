@@ -2,8 +2,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::needed_memory::needed;
-use crate::data::ImageShape;
+use crate::data::{BrokenImage, ImageShape};
 use crate::machine::Bytes;
+
+/// Broken images that an error names, at most.
+const NAMED: usize = 10;
 
 /// Why data could not be read or used.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +26,9 @@ pub enum DataError {
     /// first.
     #[error("{path} is not a readable image: {reason}")]
     Image { path: PathBuf, reason: String },
+    /// Several images are damaged, or have no known format.
+    #[error("{} of {images} images cannot be read: {}", broken.len(), listed(broken))]
+    BrokenImages { images: usize, broken: Vec<BrokenImage> },
     /// An image has another height and width than its data set. `path` is as for `Image`.
     #[error("{path} has {}x{} pixels, wanted are {}x{}", found.0, found.1, wanted.0, wanted.1)]
     ImageSize { path: PathBuf, wanted: (u32, u32), found: (u32, u32) },
@@ -147,8 +153,28 @@ impl DataError {
         move |error| Self::Image { path: path.to_owned(), reason: error.to_string() }
     }
 
+    /// The broken ones of a number of images.
+    pub(crate) fn broken_images(images: usize, mut broken: Vec<BrokenImage>) -> Self {
+        match broken.len() {
+            1 => {
+                let BrokenImage { path, reason } = broken.remove(0);
+                Self::Image { path, reason }
+            }
+            _ => Self::BrokenImages { images, broken },
+        }
+    }
+
     /// A file that is not a whole one of its format.
     pub(super) fn damaged<E: ToString>(path: &Path, format: &'static str) -> impl Fn(E) -> Self {
         move |error| Self::Damaged { path: path.to_owned(), format, reason: error.to_string() }
     }
+}
+
+fn listed(broken: &[BrokenImage]) -> String {
+    let named = broken.iter().take(NAMED).map(BrokenImage::to_string);
+    let mut named = named.collect::<Vec<_>>().join("; ");
+    if broken.len() > NAMED {
+        named += &format!("; and {} more", broken.len() - NAMED);
+    }
+    named
 }

@@ -6,7 +6,7 @@ use ab_glyph::{Font, FontVec, OutlinedGlyph};
 use image::{DynamicImage, GrayImage, Luma};
 use rayon::prelude::*;
 
-use super::image_folder::{files_below, read_parts, shuffled_into_parts};
+use super::image_folder::{BrokenImage, Source, files_below, read_parts, shuffled_into_parts};
 use crate::data::{DataError, FolderReport, OnBroken, ReadOptions, Result, Splits, class_name};
 
 /// Fonts that must draw a character: as many as people drew each of Omniglot's.
@@ -46,7 +46,9 @@ pub fn fonts(
     for file in files {
         match (open(&file), options.on_broken) {
             (Ok(font), _) => fonts.push(font),
-            (Err(DataError::Damaged { path, .. }), OnBroken::Skip) => skipped.push(path),
+            (Err(DataError::Damaged { path, reason, .. }), OnBroken::Skip) => {
+                skipped.push(BrokenImage { path, reason });
+            }
             (Err(error), _) => return Err(error),
         }
     }
@@ -55,10 +57,12 @@ pub fn fonts(
         let wanted = "letter or digit that 20 different fonts draw";
         return Err(DataError::no_classes(dir, wanted));
     }
-    let decode = |image: &GrayImage| Ok(DynamicImage::from(image.clone()));
+    let decode = |image: &GrayImage, _| Ok(DynamicImage::from(image.clone()));
     let report = read_parts(dir, shuffled_into_parts(classes, seed)?, options, decode)?;
     Ok(FolderReport { skipped, ..report })
 }
+
+impl Source for GrayImage {}
 
 fn open(path: &Path) -> Result<FontVec> {
     let bytes = fs::read(path).map_err(DataError::read(path))?;

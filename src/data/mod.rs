@@ -25,7 +25,9 @@ mod class_dataset;
 mod class_name;
 mod csv_list;
 mod cub;
+mod decode;
 mod device_cache;
+mod equal_files;
 mod error;
 mod features;
 mod file_id;
@@ -54,15 +56,17 @@ pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use class_name::class_name;
 pub use csv_list::csv_list;
 pub use cub::cub;
+pub use decode::PictureLimits;
 pub(crate) use device_cache::DeviceCache;
+pub use equal_files::distinct_pictures;
 pub use error::DataError;
 pub use features::{Comparison, Features};
 pub use fonts::fonts;
 pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};
 pub use image_folder::{
-    Color, FolderReport, OnBroken, ReadOptions, image_folder, image_folder_splits, picture_files,
-    pictures_by_class, pictures_in,
+    BrokenImage, ClassFiles, Color, FolderReport, OnBroken, ReadOptions, image_folder,
+    image_folder_splits, picture_files, pictures_by_class, pictures_in, sound_pictures,
 };
 pub use image_set::{ImageSet, Rotations};
 pub use meta_album::meta_album;

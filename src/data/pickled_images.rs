@@ -5,9 +5,9 @@ use std::path::Path;
 
 use image::{DynamicImage, RgbImage};
 
-use super::image_folder::{Class, PARTS, try_each};
+use super::image_folder::{Class, PARTS, Source, try_each};
 use super::pickle::{Pickle, Value};
-use crate::data::Result;
+use crate::data::{PictureLimits, Result};
 
 /// One image of an array `[n, h, w, 3]`.
 #[derive(Clone, Copy)]
@@ -16,6 +16,8 @@ pub(super) struct ArrayImage<'a> {
     width: usize,
     pixels: &'a [u8],
 }
+
+impl Source for ArrayImage<'_> {}
 
 /// The pickles of the three splits, in files of the names that `name` makes of theirs.
 pub(super) fn open_all(dir: &Path, name: impl Fn(&str) -> String) -> Result<[Pickle; 3]> {
@@ -33,7 +35,7 @@ pub(super) fn images_in<'a>(pickle: &Pickle, array: Value<'a>) -> Result<Vec<Arr
     }
 }
 
-pub(super) fn decode_array(image: &ArrayImage<'_>) -> Result<DynamicImage> {
+pub(super) fn decode_array(image: &ArrayImage<'_>, _: PictureLimits) -> Result<DynamicImage> {
     let mut rgb = RgbImage::new(image.width as u32, image.height as u32);
     rgb.copy_from_slice(image.pixels);
     Ok(rgb.into())

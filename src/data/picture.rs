@@ -1,4 +1,3 @@
-use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
@@ -6,16 +5,11 @@ use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use fewshot_models::{Interpolation, Preprocessing};
-use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
+use image::{DynamicImage, ImageFormat, RgbImage};
 
+use super::decode::{decode, decode_file};
 use super::image_folder::write_pixels;
-use super::{DataError, ImageShape, Result, Shades, omniglot};
-
-/// Pixels along a side of a picture, at most.
-const LONGEST: u32 = 1 << 15;
-
-/// Bytes that decoding a picture may take.
-const DECODED: u64 = 1 << 29;
+use super::{ImageShape, PictureLimits, Result, Shades, omniglot};
 
 /// A photograph or drawing of any size, decoded to red, green and blue and turned as the camera noted.
 #[derive(Clone, Debug)]
@@ -24,34 +18,44 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Reads a png, jpeg, bmp, gif or webp file, whichever its content is.
+    /// Reads a png, jpeg, bmp, gif, webp or tiff file, whichever its content is.
     ///
     /// # Errors
-    /// When it cannot be read, is broken, or is larger than 32768 pixels along a side or 512 MiB.
+    /// When it cannot be read, is broken or cut, or is larger than the [limits](PictureLimits) that hold by default.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        Self::decode(&fs::read(path).map_err(DataError::read(path))?, path)
+        Self::open_within(path, PictureLimits::default())
     }
 
-    /// Decodes the content of a file; `name` is what errors call it.
+    /// The same within other limits.
+    ///
+    /// # Errors
+    /// The reasons are those of [`open`](Self::open).
+    pub fn open_within(path: impl AsRef<Path>, limits: PictureLimits) -> Result<Self> {
+        decode_file(&path.as_ref().to_owned(), limits).map(Self::from_image)
+    }
+
+    /// Decodes the content of a file; `name` is the one in errors.
+    ///
+    /// # Errors
+    /// The reasons are those of [`open`](Self::open).
     pub fn decode(bytes: &[u8], name: impl Into<PathBuf>) -> Result<Self> {
-        let decoded = || -> image::ImageResult<DynamicImage> {
-            let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
-            let mut limits = Limits::default();
-            limits.max_image_width = Some(LONGEST);
-            limits.max_image_height = Some(LONGEST);
-            limits.max_alloc = Some(DECODED);
-            reader.limits(limits.clone());
-            let mut decoder = reader.into_decoder()?;
-            limits.reserve(decoder.total_bytes())?;
-            let orientation = decoder.orientation()?;
-            let mut image = DynamicImage::from_decoder(decoder)?;
-            image.apply_orientation(orientation);
-            Ok(image)
-        };
-        let name: PathBuf = name.into();
-        let image = decoded().map_err(DataError::image(&name))?;
-        Ok(Self { pixels: image.into_rgb8() })
+        Self::decode_within(bytes, name, PictureLimits::default())
+    }
+
+    /// The same within other limits.
+    ///
+    /// # Errors
+    /// The reasons are those of [`open`](Self::open).
+    pub fn decode_within(
+        bytes: &[u8],
+        name: impl Into<PathBuf>,
+        limits: PictureLimits,
+    ) -> Result<Self> {
+        decode(bytes, &name.into(), limits).map(Self::from_image)
+    }
+
+    fn from_image(image: DynamicImage) -> Self {
+        Self { pixels: image.into_rgb8() }
     }
 
     /// A picture of pixels that are decoded already: red, green and blue of each, row by row.
@@ -91,8 +95,7 @@ impl Picture {
     /// divided by 255.
     ///
     /// # Conventions
-    /// For a file with 8 bits a value and no orientation noted by a camera, these are the very values that
-    /// readers make, which ignore that orientation. An [inverted](Shades::Inverted) one of 105 x 105 pixels
+    /// For a file with 8 bits a value these are the very values that readers make. An [inverted](Shades::Inverted) one of 105 x 105 pixels
     /// becomes 28 x 28 of grey as [`Omniglot`](crate::data::Omniglot) makes it.
     ///
     /// # Panics
@@ -173,6 +176,8 @@ impl Picture {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use serde_json::Value;
 
     use super::*;
@@ -221,19 +226,6 @@ mod tests {
         assert!(Picture::from_rgb(0, 2, Vec::new()).is_none());
         assert!(Picture::from_rgb(2, 2, vec![0; 13]).is_none());
         assert!(Picture::decode(b"nothing", "upload").unwrap_err().to_string().contains("upload"));
-    }
-
-    /// Of a bitmap, whose header tells all that a decoder needs to begin.
-    #[test]
-    fn more_than_can_be_decoded_is_refused_before_memory_is_asked_for() {
-        let bitmap = |side: u32| {
-            let numbers = [54u32, 0, 54, 40, side, side, 1 | 24 << 16, 0, 0, 0, 0, 0, 0];
-            let numbers = numbers.into_iter().flat_map(u32::to_le_bytes);
-            b"BM".iter().copied().chain(numbers).collect::<Vec<_>>()
-        };
-        let error = |side| Picture::decode(&bitmap(side), "bitmap").unwrap_err().to_string();
-        assert!(error(20_000).contains("Memory limit"), "{}", error(20_000));
-        assert!(!error(2).contains("limit"), "{}", error(2));
     }
 
     #[test]

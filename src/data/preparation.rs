@@ -51,7 +51,8 @@ impl Preparation {
 mod tests {
     use std::fs;
 
-    use image::{DynamicImage, GrayImage, Luma, Rgb, RgbImage};
+    use image::codecs::png::PngEncoder;
+    use image::{DynamicImage, ExtendedColorType, GrayImage, ImageEncoder, Luma, Rgb, RgbImage};
 
     use super::*;
     use crate::data::image_files::image;
@@ -88,6 +89,29 @@ mod tests {
                 assert!(sums.into_iter().all(|sum| (sum - 1.0).abs() < 1e-6));
             }
         }
+    }
+
+    #[test]
+    fn photographs_are_turned_for_readers_as_for_pictures() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("class")).unwrap();
+        let file = folder.path().join("class/1.png");
+        let pixel = |x: u32, y: u32| Rgb([(x * 5) as u8, (y * 7) as u8, (x * y) as u8]);
+        let upright = RgbImage::from_fn(37, 23, pixel);
+        // The orientation 6: the first row is on the right.
+        let exif = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x04\0\0\0\x01\0\0\0\x06\0\0\0\0";
+        let mut png = Vec::new();
+        let mut encoder = PngEncoder::new(&mut png);
+        encoder.set_exif_metadata(exif.to_vec()).unwrap();
+        encoder.write_image(&upright, 37, 23, ExtendedColorType::Rgb8).unwrap();
+        fs::write(&file, png).unwrap();
+        let options = ReadOptions { height: 37, width: 23, ..ReadOptions::square(0) };
+        let read = image_folder(&folder, &options).unwrap().data;
+        let how = Preparation::Stretched { image: read.image_shape(), shades: Shades::Kept };
+        assert_eq!(how.apply(&Picture::open(&file).unwrap()), first(&read));
+        let turned = image::imageops::rotate90(&upright);
+        let reds: Vec<u8> = turned.pixels().map(|pixel| pixel.0[0]).collect();
+        assert_eq!(image(&read, 0, 0)[..37 * 23], reds);
     }
 
     #[test]

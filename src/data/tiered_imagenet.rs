@@ -1,6 +1,9 @@
 use std::path::Path;
 
-use super::image_folder::{PARTS, image_folder_splits, read_parts, split_folders, try_each};
+use super::decode::decode;
+use super::image_folder::{
+    PARTS, Source, image_folder_splits, read_parts, split_folders, try_each,
+};
 use super::pickle::Pickle;
 use super::pickled_images::{by_number, open_all};
 use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
@@ -11,6 +14,8 @@ struct Encoded<'a> {
     number: usize,
     bytes: &'a [u8],
 }
+
+impl Source for Encoded<'_> {}
 
 /// tieredImageNet: 351 classes to train, 97 to validate and 160 to test on, of other branches of ImageNet's hierarchy.
 ///
@@ -56,9 +61,9 @@ pub fn tiered_imagenet(
         let encoded = encoded.collect::<Result<Vec<_>>>()?;
         by_number(labels, labels.root().get("label_specific")?, encoded, name)
     })?;
-    read_parts(dir, parts, options, |image: &Encoded<'_>| {
+    read_parts(dir, parts, options, |image: &Encoded<'_>, limits| {
         let path = image.pickle.path().join(image.number.to_string());
-        image::load_from_memory(image.bytes).map_err(DataError::image(&path))
+        decode(image.bytes, &path, limits)
     })
 }
 
@@ -127,7 +132,7 @@ mod tests {
         assert!(text.contains("val_images_png.pkl/1 is not a readable image"), "{text}");
         let report = open(root.path(), OnBroken::Skip).unwrap();
         assert_eq!(report.data.validation.images(), 1);
-        assert!(report.skipped[0].ends_with("val_images_png.pkl/1"));
+        assert!(report.skipped[0].path.ends_with("val_images_png.pkl/1"));
         put_pickles(root.path(), "val", vec![Py::Int(1)], vec![0]);
         assert!(
             open(root.path(), OnBroken::Fail).unwrap_err().ends_with("is not an array of uint8")

@@ -12,6 +12,7 @@ mod inner_loop;
 mod page;
 mod pictures;
 mod plasticity;
+mod reading;
 mod reproduce;
 mod resuming;
 mod runs;

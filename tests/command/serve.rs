@@ -336,8 +336,8 @@ fn what_makes_no_sense_is_refused_in_words() {
     refused(server.post("/v1/predict", b""), 422, "to be a picture");
     refused(server.post("/v1/predict", b"GIF89a nothing"), 422, "the picture");
     refused(server.post("/v1/predict", &red[..red.len() / 2]), 422, "the picture");
-    refused(server.post("/v1/predict", &huge()), 422, "Image size exceeds limit");
-    refused(server.post("/v1/classes/red/examples", &huge()), 422, "Image size exceeds limit");
+    refused(server.post("/v1/predict", &huge()), 422, "the limit is 64000000");
+    refused(server.post("/v1/classes/red/examples", &huge()), 422, "the limit is 64000000");
     refused(server.post("/v1/predict", &vec![0; (16 << 20) + 1]), 413, "limit");
     refused(server.post("/v1/predict?top=many", &red), 400, "top");
     refused(server.post("/v1/predict?top=0", &red), 422, "at least 1");

@@ -91,7 +91,7 @@ fn values(of: &TensorSnapshot) -> Result<Vec<f32>, TensorSnapshotError> {
 }
 
 /// A tensor in f32 with the name that `path` makes, of which there may be none yet.
-fn in_f32(
+pub(super) fn in_f32(
     path: Vec<String>,
     shape: Vec<usize>,
     data: impl Fn() -> Result<TensorData, TensorSnapshotError> + 'static,

@@ -3,7 +3,7 @@ use fewshot::data::Split;
 use fewshot::episode::DataPlacement;
 
 use super::device::placement;
-use super::{BatchNormRule, DeviceArgs, Method, count};
+use super::{BatchNormRule, DeviceArgs, Method, ReadArgs, count};
 use crate::cli::data_spec::{DataSpec, specs};
 use crate::cli::features::FeatureArgs;
 use crate::cli::prelude::*;
@@ -39,6 +39,8 @@ pub(crate) struct EvalArgs {
     pub(crate) method: Vec<String>,
     #[arg(long, value_name = "SPEC", conflicts_with = "features", help = specs("Data to test on"))]
     pub(crate) data: Option<DataSpec>,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
     /// Split of Omniglot: vinyals, finn or finn:SEED
     #[arg(long, conflicts_with = "features")]
     pub(crate) split: Option<Split>,

@@ -5,6 +5,7 @@ mod device;
 mod eval;
 mod inner;
 mod method;
+mod read;
 mod train;
 
 use std::ops::RangeBounds;
@@ -19,6 +20,7 @@ pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
 pub(crate) use eval::EvalArgs;
 pub(crate) use inner::InnerArgs;
 pub(crate) use method::Method;
+pub(crate) use read::ReadArgs;
 pub(crate) use train::{ClassicalArgs, TrainArgs, TrainOn};
 
 use super::data_spec::{DataSpec, specs};
@@ -126,6 +128,8 @@ pub(crate) enum DataCommand {
         /// Split of Omniglot: vinyals, finn or finn:SEED
         #[arg(long, default_value = "vinyals")]
         split: Split,
+        #[command(flatten)]
+        read: ReadArgs,
     },
 }
 

@@ -8,7 +8,7 @@ use fewshot::learners::BaseLogits;
 use fewshot::metric::Metric;
 
 use super::device::placement;
-use super::{BatchNormRule, DeviceArgs, InnerArgs, Method, count, one_of, steps};
+use super::{BatchNormRule, DeviceArgs, InnerArgs, Method, ReadArgs, count, one_of, steps};
 use crate::cli::data_spec::{DataSpec, specs};
 use crate::cli::settings::COSINE_SCALE;
 use crate::cli::train::ScaleArgs;
@@ -86,9 +86,8 @@ pub(crate) struct TrainArgs {
     /// Take the brightness alone of images of files
     #[arg(long)]
     pub(crate) grey: bool,
-    /// Leave out broken images of files, and print how many
-    #[arg(long)]
-    pub(crate) skip_broken: bool,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Where the images lie while an accelerator learns from them; the CPU has them in host memory

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use fewshot::data::Split;
 
-use crate::cli::args::{DeviceArgs, count, first_given};
+use crate::cli::args::{DeviceArgs, ReadArgs, count, first_given};
 use crate::cli::data_spec::{DataSpec, image_specs};
 
 pub(crate) const EMBED_HELP: &str = "\
@@ -52,6 +52,8 @@ pub(crate) struct EmbedArgs {
     /// Split of Omniglot: vinyals, finn or finn:SEED
     #[arg(long)]
     pub(crate) split: Option<Split>,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 }

@@ -1,10 +1,11 @@
 use fewshot::adapted::BackboneOrigin;
-use fewshot::data::{Features, ImageSet};
+use fewshot::data::{Features, ImageSet, picture_files};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::{Learner, MetaLearner};
 use fewshot::train::{Checkpoint, embed_all};
 
 use super::args::EmbedArgs;
+use crate::cli::args::ReadArgs;
 use crate::cli::eval;
 use crate::cli::pictures;
 use crate::cli::prelude::*;
@@ -21,12 +22,15 @@ pub(crate) fn embed(args: &EmbedArgs) -> Result {
         return Err(usage!("--to writes .safetensors, not {}", args.to.display()));
     }
     if let (Some(backbone), Some(pictures)) = (&args.backbone, &args.pictures) {
-        return backend::dispatch(&args.device, OfPictures { backbone, pictures, to: &args.to });
+        let of_pictures = OfPictures { backbone, pictures, read: args.read, to: &args.to };
+        return backend::dispatch(&args.device, of_pictures);
     }
     let given = args.checkpoint.as_ref().ok_or_else(|| usage!("a checkpoint is needed"))?;
     let path = eval::file(given);
     let checkpoint = Checkpoint::read(&path)?;
-    let settings = RunSettings::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
+    let mut settings = RunSettings::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
+    settings.data.refuse_other_options(None, args.read.given().is_some())?;
+    settings.folder = args.read.over(settings.folder);
     let images = settings.images(args.part)?;
     backend::dispatch(&args.device, Embedding { args, given, settings, checkpoint, images })
 }
@@ -71,15 +75,18 @@ impl LearnerJob for Embedding<'_> {
 struct OfPictures<'a> {
     backbone: &'a str,
     pictures: &'a Path,
+    read: ReadArgs,
     to: &'a Path,
 }
 
 impl Job for OfPictures<'_> {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        let Self { backbone, pictures, to } = self;
+        let Self { backbone, pictures, read, to } = self;
+        let classes = read.sound(&picture_files(pictures)?)?;
         let backbone = pictures::backbone::<B::InnerBackend>(backbone, &place.device)?;
+        let backbone = backbone.with_limits(read.limits());
         let mut features = backbone
-            .embed_folder(pictures)?
+            .embed_pictures(&classes)?
             .with_metadata("created_by", CREATED_BY)
             .with_metadata("pictures", pictures.display().to_string());
         if let BackboneOrigin::Published(id) = backbone.origin() {

@@ -1,4 +1,4 @@
-use fewshot::adapted::{AdaptedModel, ClassFiles};
+use fewshot::adapted::AdaptedModel;
 use fewshot::data::{picture_files, pictures_by_class};
 
 use super::args::AdaptArgs;
@@ -75,19 +75,18 @@ impl Job for Adapting<'_> {
             }
             ToDo::New { network, support, out } => {
                 let device = &place.device;
-                let Embedder { mut backbone, method, without_averages } =
-                    network.open::<B>(device)?;
-                let files = ClassFiles::new(picture_files(&support)?)?;
-                tell_repeated(&files);
+                let classes = args.read.sound(&picture_files(&support)?)?;
+                let Embedder { backbone, method, without_averages } = network.open::<B>(device)?;
+                let mut backbone = backbone.with_limits(args.read.limits());
                 if let Some(trained_by) = without_averages {
-                    let files: Vec<_> = files.files().cloned().collect();
-                    backbone = backbone.with_averages_of(&files)?;
+                    let files = classes.iter().flat_map(|(_, files)| files.clone());
+                    backbone = backbone.with_averages_of(&files.collect::<Vec<_>>())?;
                     print_status(format_args!(
                         "{trained_by} gathers no running averages of batch-norm: those of these pictures are taken"
                     ));
                 }
                 let method = args.method.as_deref().unwrap_or(method);
-                (AdaptedModel::of_files(backbone, method, files)?, out)
+                (AdaptedModel::adapt_to_pictures(backbone, method, &classes)?, out)
             }
         };
         let model = if args.no_thumbnails { model.without_thumbnails() } else { model };
@@ -98,38 +97,23 @@ impl Job for Adapting<'_> {
 }
 
 /// Files of equal content, which count once in a class and are doubtful in two.
-fn tell_repeated(files: &ClassFiles) {
-    if files.repeated > 0 {
-        let count = files.repeated;
-        print_status(format_args!(
-            "{count} files repeat another file of their class and are left out"
-        ));
-    }
-    for [(one, file), (other, equal)] in files.shared.iter().take(MISTAKES) {
-        let (file, equal) = (file.display(), equal.display());
-        print_status(format_args!(
-            "warning: {file} of class {one} and {equal} of class {other} are the same file"
-        ));
-    }
-    if let Some(more) = files.shared.len().checked_sub(MISTAKES).filter(|more| *more > 0) {
-        print_status(format_args!("warning: {more} more files are in two classes"));
-    }
-}
-
 fn changed<B: Backend>(
     args: &AdaptArgs,
     path: &Path,
     device: &B::Device,
 ) -> Result<AdaptedModel<B>> {
-    let mut model = AdaptedModel::open_with_weights(path, args.weights.as_deref(), device)?;
+    let model = AdaptedModel::open_with_weights(path, args.weights.as_deref(), device)?;
+    let mut model = model.with_limits(args.read.limits());
     for folder in &args.add {
-        for (class, files) in pictures_by_class(folder)? {
+        for (class, files) in args.read.sound(&pictures_by_class(folder)?)? {
             let before = model.examples().rows();
             model = model.with_class(&class, &files)?;
             let there = (before + files.len()).saturating_sub(model.examples().rows());
             if there > 0 {
                 let all = files.len();
-                print_status(format_args!("{there} of {all} pictures of {class} are there already"));
+                print_status(format_args!(
+                    "{there} of {all} pictures of {class} are there already"
+                ));
             }
         }
     }

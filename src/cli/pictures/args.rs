@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::args::{DeviceArgs, count};
+use crate::cli::args::{DeviceArgs, ReadArgs, count};
 
 pub(crate) const ADAPT_HELP: &str = "\
 A backbone is NAME:FILE, with the network's published weights in a safetensors file or one of PyTorch's, or NAME alone after \
@@ -28,7 +28,7 @@ runs on glyphs, omniglot and fonts they are of dark ink on white.
 pub(crate) const PREDICT_HELP: &str = "\
 Of a folder, all pictures in it and in the folders below are classified. A line is the file, and the likeliest classes with \
 their probabilities; with --json it is a JSON object. A picture that cannot be read is reported, the others are \
-classified, and the exit code is 1.
+classified, and the exit code is 1, or with --skip-broken 0.
 
 --unknown 0.5 rejects pictures that are rather of no class that the model knows: nearer to where pictures of other classes \
 were than to where those of the class itself were, when they were left out.";
@@ -60,6 +60,8 @@ pub(crate) struct AdaptArgs {
     /// Weights of MODEL's backbone, where they are not found
     #[arg(long, value_name = "FILE", requires = "given")]
     pub(crate) weights: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
     /// Keep no small pictures of the examples in the model's file, for the page of `fewshot serve`
     #[arg(long)]
     pub(crate) no_thumbnails: bool,
@@ -87,6 +89,8 @@ pub(crate) struct PredictArgs {
     /// Weights of the backbone, where they are not found
     #[arg(long, value_name = "FILE")]
     pub(crate) weights: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
     /// Print a JSON object a line
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,5 +1,5 @@
 use fewshot::adapted::{AdaptedModel, Prediction};
-use fewshot::data::{Picture, pictures_in};
+use fewshot::data::{DataError, Picture, pictures_in};
 use rayon::prelude::*;
 
 use super::args::PredictArgs;
@@ -33,9 +33,10 @@ impl Job for &PredictArgs {
                 "--unknown is for models with two pictures of a class, {model} has one of each"
             ));
         }
-        let mut unread = 0;
+        let (mut unread, mut skipped) = (0, 0);
         for files in files.chunks(BATCH) {
-            let read: Vec<_> = files.par_iter().map(Picture::open).collect();
+            let open = |file: &PathBuf| Picture::open_within(file, args.read.limits());
+            let read: Vec<_> = files.par_iter().map(open).collect();
             let (mut whole, mut pictures) = (Vec::new(), Vec::new());
             for (file, read) in files.iter().zip(read) {
                 match read {
@@ -43,10 +44,16 @@ impl Job for &PredictArgs {
                         whole.push(file);
                         pictures.push(picture);
                     }
-                    Err(error) => print_error(error),
+                    Err(error @ DataError::Image { .. }) if args.read.skip_broken => {
+                        skipped += 1;
+                        print_status(format_args!("left out: {error}"));
+                    }
+                    Err(error) => {
+                        unread += 1;
+                        print_error(error);
+                    }
                 }
             }
-            unread += files.len() - whole.len();
             for (file, prediction) in whole.into_iter().zip(model.predict(&pictures)) {
                 if !prediction.probability().is_finite() {
                     print_error(format_args!("{}: its embedding is not finite", file.display()));
@@ -55,6 +62,9 @@ impl Job for &PredictArgs {
                 }
                 print(line(file, &prediction, args))?;
             }
+        }
+        if skipped > 0 {
+            print_status(format_args!("broken pictures left out: {skipped}"));
         }
         match unread {
             0 => Ok(()),

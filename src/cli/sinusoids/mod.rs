@@ -115,11 +115,11 @@ pub(crate) fn eval(args: &EvalArgs, path: PathBuf, checkpoint: Checkpoint, world
 fn refuse_image_options(args: &TrainArgs) -> Result {
     // Their network takes a few hundred kilobytes, whatever the meta-batch.
     let of_memory = first_given!(args.scale, auto_batch).or(first_given!(args, memory_budget));
-    let of_images = first_given!(args, split, image_size, grey, skip_broken, ways, train_ways);
+    let of_images = first_given!(args, split, image_size, grey, ways, train_ways);
     let of_tests = first_given!(args, batch_norm, data_on);
     let classical =
         first_given!(args.classical, train, base_logits, label_smoothing, rotation_loss);
-    let given = of_images.or(of_tests).or(of_memory).or(classical);
+    let given = of_images.or(args.read.given()).or(of_tests).or(of_memory).or(classical);
     given.map_or(Ok(()), |option| Err(usage!("{option} is for images, not for sinusoids")))
 }
 

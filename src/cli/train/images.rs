@@ -1,6 +1,6 @@
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
-use fewshot::data::{ClassDataset, Color, OnBroken, QuarterTurn, Split, Splits};
+use fewshot::data::{ClassDataset, Color, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol};
 use fewshot::learners::MetaLearner;
 use fewshot::optim::{Adam, Sgd};
@@ -16,16 +16,16 @@ use crate::cli::settings::{InnerSettings, LearnerJob, OuterStep, RunSettings};
 use crate::cli::world::World;
 
 pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
-    let of_files = args.image_size.is_some() || args.grey || args.skip_broken;
+    let of_files = args.image_size.is_some() || args.grey || args.read.given().is_some();
     data.refuse_other_options(args.split, of_files)?;
     let data = data.absolute();
     let split = args.split.unwrap_or(Split::Vinyals);
     let default = data.default_options();
-    let folder = FolderOptions {
+    let folder = args.read.over(FolderOptions {
         size: args.image_size.unwrap_or(default.size),
         color: if args.grey { Color::Grey } else { default.color },
-        on_broken: if args.skip_broken { OnBroken::Skip } else { OnBroken::Fail },
-    };
+        ..default
+    });
     let splits = data.open(split, folder)?;
     let image = splits.train.image_shape();
     let inner = InnerSettings::new(args.method, &args.inner, Benchmark::of(image))?

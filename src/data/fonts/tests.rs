@@ -142,7 +142,8 @@ fn what_is_no_font_is_an_error_or_is_reported() {
     assert!(text.contains("cut.ttf is not a whole font file"), "{text}");
     let skipping = ReadOptions { on_broken: OnBroken::Skip, ..grey(28) };
     let report = fonts(&root, &skipping, 0).unwrap();
-    assert_eq!(report.skipped, [root.path().join("cut.ttf")]);
+    assert_eq!(report.skipped.len(), 1);
+    assert_eq!(report.skipped[0].path, root.path().join("cut.ttf"));
 
     let few = folder(19, &[('a', 300)]);
     let text = fonts(&few, &grey(28), 0).unwrap_err().to_string();

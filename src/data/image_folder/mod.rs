@@ -2,16 +2,19 @@ mod listing;
 mod parts;
 mod read;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{DataError, ImageSet, ImageShape, Result, Splits};
+use crate::data::{DataError, ImageSet, ImageShape, PictureLimits, Result, Splits};
 
+pub(super) use super::decode::decode_file;
 use listing::classes_of;
 pub(super) use listing::{class_of, classes_in, files_below, split_folders, visible_in};
 pub(super) use parts::{PARTS, Parts, read_parts, shuffled_into_parts, try_each};
-pub(super) use read::{Class, decode_file, read, write_pixels};
+pub(super) use read::{Class, Source, read, write_pixels};
+pub use read::{ClassFiles, sound_pictures};
 
 /// What a pixel keeps of its color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,12 +56,16 @@ pub struct ReadOptions {
     pub color: Color,
     /// Whether a broken image is an error or is left out.
     pub on_broken: OnBroken,
+    /// The largest image in a file that is decoded.
+    pub limits: PictureLimits,
 }
 
 impl ReadOptions {
     /// Images of `side` x `side` pixels in red, green and blue; a broken one is an error.
     pub fn square(side: usize) -> Self {
-        Self { height: side, width: side, color: Color::default(), on_broken: OnBroken::default() }
+        let (color, on_broken) = (Color::default(), OnBroken::default());
+        let limits = PictureLimits::default();
+        Self { height: side, width: side, color, on_broken, limits }
     }
 
     pub(super) fn shape(&self) -> Result<ImageShape> {
@@ -101,21 +108,41 @@ pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     }
 }
 
+/// An image that cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokenImage {
+    /// The file; inside an archive, the archive's path comes first.
+    pub path: PathBuf,
+    /// The fault in it.
+    pub reason: String,
+}
+
+impl fmt::Display for BrokenImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.reason)
+    }
+}
+
 /// What was read from a folder, and what was not.
 #[derive(Clone, Debug)]
 pub struct FolderReport<D> {
     /// An [`ImageSet`], or [`Splits`].
     pub data: D,
     /// Broken images that were left out; empty under [`OnBroken::Fail`].
-    pub skipped: Vec<PathBuf>,
+    pub skipped: Vec<BrokenImage>,
+    /// Files that were left out, each after an earlier one of its class with equal bytes.
+    pub duplicates: Vec<[PathBuf; 2]>,
+    /// Files of two classes with equal bytes: their labels contradict each other. Both were read.
+    pub contradictions: Vec<[PathBuf; 2]>,
     /// Rows of a list that name a picture a second time, under the same class: it is read once.
     pub repeated_rows: usize,
 }
 
 impl<D> FolderReport<D> {
-    fn map<T>(self, make: impl FnOnce(&D) -> T) -> FolderReport<T> {
-        let Self { data, skipped, repeated_rows } = self;
-        FolderReport { data: make(&data), skipped, repeated_rows }
+    /// The same with other data.
+    pub fn map<T>(self, make: impl FnOnce(D) -> T) -> FolderReport<T> {
+        let Self { data, skipped, duplicates, contradictions, repeated_rows } = self;
+        FolderReport { data: make(data), skipped, duplicates, contradictions, repeated_rows }
     }
 }
 
@@ -137,13 +164,13 @@ impl<D> FolderReport<D> {
 /// Images are stretched to the size wanted, not cropped, with a triangle filter that widens as the
 /// image shrinks: torchvision's `Resize((h, w))` with bilinear interpolation and antialiasing. One
 /// that has the size already is kept as it is. Grey is 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709);
-/// PIL weights by Rec. 601. Transparency and the orientation noted by cameras are ignored; of a
-/// moving image the first frame counts.
+/// PIL weights by Rec. 601. Images are turned as cameras noted. Transparency is ignored; of a moving image the
+/// first frame counts. Files of a class with equal bytes are one image, and cut files are broken ones.
 ///
 /// # Errors
 /// If the folder is absent or has no subfolder, has images beside these, or more than memory can hold; if a class has no
 /// image left, no [plain name](crate::data::class_name), or a folder or name in common with another; if a link leads
-/// nowhere; or if an image is broken and broken images are not skipped.
+/// nowhere; or if images are broken and are not to be skipped: all of them are in the error.
 ///
 /// # Example
 /// ```no_run

@@ -3,9 +3,9 @@ use std::path::Path;
 
 use image::DynamicImage;
 
-use super::read::{Class, read};
+use super::read::{Class, Source, read};
 use super::{FolderReport, ReadOptions};
-use crate::data::{DataError, Result, Splits};
+use crate::data::{DataError, PictureLimits, Result, Splits};
 use crate::random::{Purpose, Stream};
 
 /// The classes to train, to validate and to test on, with their images, found but not decoded.
@@ -39,11 +39,11 @@ pub(in crate::data) fn shuffled_into_parts<E>(
 }
 
 /// Decodes the images of all parts. `source` is the file or folder that an error names.
-pub(in crate::data) fn read_parts<E: Sync>(
+pub(in crate::data) fn read_parts<E: Source>(
     source: &Path,
     parts: Parts<E>,
     options: &ReadOptions,
-    decode: impl Fn(&E) -> Result<DynamicImage> + Sync,
+    decode: impl Fn(&E, PictureLimits) -> Result<DynamicImage> + Sync,
 ) -> Result<FolderReport<Splits>> {
     let counts = parts.each_ref().map(Vec::len);
     let wanted = ["class to train on", "class to validate on", "class to test on"];
@@ -55,9 +55,9 @@ pub(in crate::data) fn read_parts<E: Sync>(
     if let Some((class, _)) = classes.iter().find(|(name, _)| !names.insert(name)) {
         return Err(DataError::InTwoSplits { class: class.clone() });
     }
-    let report = read(&classes, options, decode)?;
     let order: Vec<usize> = (0..classes.len()).collect();
-    Ok(report.map(|data| Splits::partition(data, &order, counts)))
+    let report = read(&classes, options, decode)?;
+    Ok(report.map(|data| Splits::partition(&data, &order, counts)))
 }
 
 /// How many of the classes are to train, to validate and to test on.

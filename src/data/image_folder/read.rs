@@ -1,50 +1,104 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use image::DynamicImage;
 use image::imageops::{self, FilterType};
-use image::{DynamicImage, ImageReader};
 use rayon::prelude::*;
 
-use super::{FolderReport, OnBroken, ReadOptions};
+use super::{BrokenImage, FolderReport, OnBroken, ReadOptions, decode_file};
+use crate::data::equal_files::Distinct;
 use crate::data::needed_memory::check_memory;
-use crate::data::{DataError, ImageSet, ImageShape, Result};
+use crate::data::{DataError, ImageSet, ImageShape, PictureLimits, Result};
 
 /// The name of a class and its images, found but not decoded.
 pub(in crate::data) type Class<E> = (String, Vec<E>);
 
+/// A place that an image is decoded from.
+pub(in crate::data) trait Source: Sync {
+    /// The file whose whole content is the image, if there is one.
+    fn file(&self) -> Option<&Path> {
+        None
+    }
+}
+
+impl Source for PathBuf {
+    fn file(&self) -> Option<&Path> {
+        Some(self)
+    }
+}
+
 /// Decodes every image of the classes, on all of rayon's threads.
-pub(in crate::data) fn read<E: Sync>(
+pub(in crate::data) fn read<E: Source>(
     classes: &[Class<E>],
     options: &ReadOptions,
-    decode: impl Fn(&E) -> Result<DynamicImage> + Sync,
+    decode: impl Fn(&E, PictureLimits) -> Result<DynamicImage> + Sync,
 ) -> Result<FolderReport<ImageSet>> {
     let shape = options.shape()?;
-    let images: Vec<&E> = classes.iter().flat_map(|(_, images)| images).collect();
-    check_memory(images.len(), shape)?;
+    check_memory(classes.iter().map(|(_, images)| images.len()).sum(), shape)?;
+    let Distinct { classes, duplicates, contradictions } = Distinct::new(classes)?;
+    let images: Vec<&E> = classes.iter().flat_map(|(_, images)| images).copied().collect();
     let mut pixels = vec![0; images.len() * shape.values()];
-    let broken: Vec<Option<PathBuf>> = pixels
+    let faults: Vec<Option<BrokenImage>> = pixels
         .par_chunks_exact_mut(shape.values())
         .zip(&images)
-        .map(|(out, image)| match (decode(image), options.on_broken) {
-            (Ok(image), _) => {
-                write_pixels(image, shape, out);
-                Ok(None)
-            }
-            (Err(DataError::Image { path, .. }), OnBroken::Skip) => Ok(Some(path)),
-            (Err(error), _) => Err(error),
+        .map(|(out, image)| {
+            let decoded = decode(image, options.limits);
+            fault_of(decoded.map(|image| write_pixels(image, shape, out)))
         })
         .collect::<Result<_, _>>()?;
 
-    let whole: Vec<bool> = broken.iter().map(Option::is_none).collect();
+    let whole: Vec<bool> = faults.iter().map(Option::is_none).collect();
+    let skipped = skipped(faults, options.on_broken)?;
     close_gaps(&mut pixels, &whole, shape.values());
-    let data = ImageSet::new(shape, pixels, count_whole(classes, &whole)?)?;
-    Ok(FolderReport { data, skipped: broken.into_iter().flatten().collect(), repeated_rows: 0 })
+    let counts = whole_of(&classes, &whole)?.into_iter().map(|(name, of)| (name, of.len()));
+    let data = ImageSet::new(shape, pixels, counts.collect::<Vec<_>>())?;
+    Ok(FolderReport { data, skipped, duplicates, contradictions, repeated_rows: 0 })
 }
 
-/// The image in a file, whose format is recognised by its content.
-pub(in crate::data) fn decode_file(path: &PathBuf) -> Result<DynamicImage> {
-    let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
-    let reader = reader.map_err(DataError::read(path))?;
-    reader.decode().map_err(DataError::image(path))
+/// Classes by name, each with its files of pictures.
+pub type ClassFiles = Vec<(String, Vec<PathBuf>)>;
+
+/// The files of pictures that can be used: of those of a class with equal bytes the first, and without broken ones, if these
+/// are to be skipped. Under [`OnBroken::Fail`] none is decoded.
+///
+/// # Errors
+/// If a file cannot be read, or a class has no picture left.
+pub fn sound_pictures(
+    classes: &[(String, Vec<PathBuf>)],
+    on_broken: OnBroken,
+    limits: PictureLimits,
+) -> Result<FolderReport<ClassFiles>> {
+    let Distinct { classes, duplicates, contradictions } = Distinct::new(classes)?;
+    let files = classes.par_iter().flat_map_iter(|(_, files)| files);
+    let faults: Vec<Option<BrokenImage>> = match on_broken {
+        OnBroken::Fail => files.map(|_| None).collect(),
+        OnBroken::Skip => {
+            let decoded = files.map(|file| fault_of(decode_file(file, limits).map(|_| ())));
+            decoded.collect::<Result<_>>()?
+        }
+    };
+    let whole: Vec<bool> = faults.iter().map(Option::is_none).collect();
+    let skipped = skipped(faults, on_broken)?;
+    let sound = whole_of(&classes, &whole)?.into_iter();
+    let data = sound.map(|(name, files)| (name, files.into_iter().cloned().collect())).collect();
+    Ok(FolderReport { data, skipped, duplicates, contradictions, repeated_rows: 0 })
+}
+
+/// A broken image apart from other failures.
+fn fault_of(decoded: Result) -> Result<Option<BrokenImage>> {
+    match decoded {
+        Ok(()) => Ok(None),
+        Err(DataError::Image { path, reason }) => Ok(Some(BrokenImage { path, reason })),
+        Err(error) => Err(error),
+    }
+}
+
+fn skipped(faults: Vec<Option<BrokenImage>>, on_broken: OnBroken) -> Result<Vec<BrokenImage>> {
+    let images = faults.len();
+    let broken: Vec<_> = faults.into_iter().flatten().collect();
+    match on_broken {
+        OnBroken::Fail if !broken.is_empty() => Err(DataError::broken_images(images, broken)),
+        _ => Ok(broken),
+    }
 }
 
 /// Writes the image at its new size, channel after channel.
@@ -90,19 +144,23 @@ fn close_gaps(pixels: &mut Vec<u8>, whole: &[bool], values: usize) {
     pixels.truncate(kept * values);
 }
 
-/// The name of each class and how many of its images were read.
-fn count_whole<E>(classes: &[Class<E>], whole: &[bool]) -> Result<Vec<(String, usize)>> {
+/// The name of each class and its images that were read.
+fn whole_of<'a, E>(
+    classes: &[(&str, Vec<&'a E>)],
+    whole: &[bool],
+) -> Result<Vec<(String, Vec<&'a E>)>> {
     let mut rest = whole;
-    let mut counted = Vec::new();
+    let mut read = Vec::new();
     for (class, images) in classes {
         let (own, others) = rest.split_at(images.len());
         rest = others;
-        let count = own.iter().filter(|&&whole| whole).count();
-        if count == 0 {
-            let wanted = "image that can be read";
-            return Err(DataError::EmptyClass { class: class.clone(), wanted });
+        let own = images.iter().zip(own).filter(|&(_, &whole)| whole);
+        let own: Vec<_> = own.map(|(&image, _)| image).collect();
+        let class = (*class).to_owned();
+        if own.is_empty() {
+            return Err(DataError::EmptyClass { class, wanted: "image that can be read" });
         }
-        counted.push((class.clone(), count));
+        read.push((class, own));
     }
-    Ok(counted)
+    Ok(read)
 }

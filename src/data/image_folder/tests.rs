@@ -7,8 +7,13 @@ use super::*;
 use crate::data::ClassDataset;
 use crate::data::image_files::{image, names, pictures as folder, put};
 
-const RGB: ReadOptions =
-    ReadOptions { height: 28, width: 28, color: Color::Rgb, on_broken: OnBroken::Fail };
+const RGB: ReadOptions = ReadOptions {
+    height: 28,
+    width: 28,
+    color: Color::Rgb,
+    on_broken: OnBroken::Fail,
+    limits: PictureLimits { pixels: 1_000_000 },
+};
 const GREY: ReadOptions = ReadOptions { color: Color::Grey, ..RGB };
 const SKIPPING: ReadOptions = ReadOptions { on_broken: OnBroken::Skip, ..RGB };
 
@@ -32,10 +37,11 @@ fn subfolders_are_classes_in_order_of_name() {
 #[test]
 fn every_format_is_read_by_its_content() {
     let root = folder(&[]);
-    for name in ["1.png", "2.jpg", "3.jpeg", "4.bmp", "5.gif", "6.webp"] {
+    let names = ["1.png", "2.jpg", "3.jpeg", "4.bmp", "5.gif", "6.webp"];
+    for (name, level) in names.into_iter().zip([80, 80, 81, 80, 80, 80]) {
         let path = root.path().join("class");
         fs::create_dir_all(&path).unwrap();
-        RgbImage::from_pixel(28, 28, Rgb([80; 3])).save(path.join(name)).unwrap();
+        RgbImage::from_pixel(28, 28, Rgb([level; 3])).save(path.join(name)).unwrap();
     }
     fs::rename(root.path().join("class/4.bmp"), root.path().join("class/7.png")).unwrap();
     let set = image_folder(&root, &GREY).unwrap().data;
@@ -77,10 +83,63 @@ fn a_broken_image_is_an_error_or_is_reported() {
     assert!(text.starts_with(&format!("{} is not a readable image: ", path.display())), "{text}");
 
     let report = image_folder(&root, &SKIPPING).unwrap();
-    assert_eq!(report.skipped, [path]);
+    assert_eq!(report.skipped.iter().map(|broken| &broken.path).collect::<Vec<_>>(), [&path]);
     assert_eq!((report.data.examples(0), report.data.examples(1)), (2, 1));
     let red = [(0, 0), (0, 1), (1, 0)].map(|(class, n)| image(&report.data, class, n)[0]);
     assert_eq!(red, [1, 3, 4]);
+}
+
+#[test]
+fn all_broken_images_are_in_the_error() {
+    let root = folder(&[("a/1.png", 1), ("b/1.png", 4)]);
+    for number in 2..14 {
+        put(root.path(), &format!("a/{number:02}.png"), format!("no image {number}"));
+    }
+    let text = image_folder(&root, &RGB).unwrap_err().to_string();
+    assert!(text.starts_with("12 of 14 images cannot be read: "), "{text}");
+    let reason = "its content is none of png, jpeg, bmp, gif, webp and tiff; ";
+    assert_eq!(text.matches(reason).count(), 10, "{text}");
+    assert!(text.contains("a/02.png: its content") && text.ends_with("; and 2 more"), "{text}");
+}
+
+#[test]
+fn files_of_a_class_with_equal_bytes_are_one_image() {
+    let root = folder(&[("a/1.png", 1), ("a/2.png", 2), ("b/1.png", 4), ("b/2.png", 2)]);
+    for copy in ["a/3.png", "a/4.png", "b/3.png"] {
+        fs::copy(root.path().join("a/2.png"), root.path().join(copy)).unwrap();
+    }
+    let report = image_folder(&root, &RGB).unwrap();
+    let pairs = |pairs: &[[&str; 2]]| -> Vec<[PathBuf; 2]> {
+        pairs.iter().map(|pair| pair.map(|name| root.path().join(name))).collect()
+    };
+    assert_eq!((report.data.examples(0), report.data.examples(1)), (2, 2));
+    let red = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(class, n)| image(&report.data, class, n)[0]);
+    assert_eq!(red, [1, 2, 4, 2]);
+    let equal = [["a/2.png", "a/3.png"], ["a/2.png", "a/4.png"], ["b/2.png", "b/3.png"]];
+    assert_eq!(report.duplicates, pairs(&equal));
+    assert_eq!(report.contradictions, pairs(&[["a/2.png", "b/2.png"]]));
+}
+
+#[test]
+fn sound_pictures_are_distinct_and_whole() {
+    let root = folder(&[("a/1.png", 1), ("a/2.png", 1), ("b/1.png", 4)]);
+    put(root.path(), "b/2.png", b"no image at all");
+    let classes = picture_files(&root).unwrap();
+    let limits = PictureLimits::default();
+    let report = sound_pictures(&classes, OnBroken::Fail, limits).unwrap();
+    let names = |report: &FolderReport<Vec<(String, Vec<PathBuf>)>>| {
+        let files = report.data.iter().flat_map(|(_, files)| files);
+        files.map(|file| file.strip_prefix(&root).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+    assert_eq!(names(&report), paths(&["a/1.png", "b/1.png", "b/2.png"]));
+    assert_eq!(report.duplicates, [["a/1.png", "a/2.png"].map(|name| root.path().join(name))]);
+    let report = sound_pictures(&classes, OnBroken::Skip, limits).unwrap();
+    assert_eq!(names(&report), paths(&["a/1.png", "b/1.png"]));
+    assert_eq!(report.skipped[0].path, root.path().join("b/2.png"));
+    put(root.path(), "b/1.png", b"none, too");
+    let error = sound_pictures(&classes, OnBroken::Skip, limits).unwrap_err().to_string();
+    assert_eq!(error, "class b has no image that can be read");
 }
 
 #[test]

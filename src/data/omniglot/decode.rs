@@ -1,23 +1,18 @@
-use std::io::Cursor;
-
-use image::codecs::png::PngDecoder;
-use image::{DynamicImage, GrayImage, ImageDecoder, ImageResult};
+use image::{DynamicImage, GrayImage};
 
 use super::SIDE;
 
 /// Height and width of the published images.
 pub(in crate::data) const PUBLISHED: (u32, u32) = (105, 105);
 
-/// Decodes a PNG of black ink on white into bright ink on black at the small size, if it is of the
-/// published one, and returns its height and width.
-pub(super) fn small_and_bright(encoded: &[u8], out: &mut [u8]) -> ImageResult<(u32, u32)> {
-    let decoder = PngDecoder::new(Cursor::new(encoded))?;
-    let (width, height) = decoder.dimensions();
-    if (height, width) == PUBLISHED {
-        let page = DynamicImage::from_decoder(decoder)?.into_luma8();
-        write_small_and_bright(&page, out);
+/// Writes a page of black ink on white as bright ink on black at the small size, if it is of the published
+/// one, and returns its height and width.
+pub(super) fn small_and_bright(page: DynamicImage, out: &mut [u8]) -> (u32, u32) {
+    let size = (page.height(), page.width());
+    if size == PUBLISHED {
+        write_small_and_bright(&page.into_luma8(), out);
     }
-    Ok((height, width))
+    size
 }
 
 /// Writes a page of the published size as bright ink on black at the small size.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::data::{DataError, ImageSet, ImageShape, Result, Rotations, Splits};
+use crate::data::decode::decode as decode_picture;
+use crate::data::{DataError, ImageSet, ImageShape, PictureLimits, Result, Rotations, Splits};
 
 use archive::Archive;
 pub(super) use decode::{PUBLISHED, write_small_and_bright};
@@ -71,14 +72,11 @@ impl Omniglot {
             Vec::new,
             |encoded, (out, (image, half))| {
                 half.read(image, encoded)?;
-                let found = decode::small_and_bright(encoded, out)
-                    .map_err(|error| half.unreadable(image, error))?;
-                match found {
+                let path = half.path_of(image);
+                let page = decode_picture(encoded, &path, PictureLimits::default())?;
+                match decode::small_and_bright(page, out) {
                     decode::PUBLISHED => Ok(()),
-                    found => {
-                        let path = half.path_of(image);
-                        Err(DataError::ImageSize { path, wanted: decode::PUBLISHED, found })
-                    }
+                    found => Err(DataError::ImageSize { path, wanted: decode::PUBLISHED, found }),
                 }
             },
         )?;

@@ -9,6 +9,7 @@ use std::thread;
 
 use clap::Args;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError, BegunModel};
+use fewshot::data::PictureLimits;
 
 use super::{Embedder, NetworkSpec, lock};
 use crate::cli::args::{DeviceArgs, first_given};
@@ -64,6 +65,9 @@ pub(crate) struct ServeArgs {
     /// Refuse changes
     #[arg(long, conflicts_with = "backbone")]
     read_only: bool,
+    /// Pixels of a picture, at most
+    #[arg(long, value_name = "N", default_value_t = 64_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    max_pixels: u64,
     /// Weights of MODEL's backbone, where they are not found
     #[arg(long, value_name = "FILE", conflicts_with = "backbone")]
     weights: Option<PathBuf>,
@@ -89,7 +93,8 @@ impl Job for &ServeArgs {
         let bound = listener.local_addr().map_err(|error| failed!("no address: {error}"))?;
         let (sender, tasks) = sync_channel(WAITING);
         let (preparation, thumbnails) = (gallery.preparation(), gallery.thumbnails());
-        let app = App::new(sender, preparation, self.read_only, thumbnails);
+        let limits = PictureLimits { pixels: self.max_pixels };
+        let app = App::new(sender, (preparation, limits), self.read_only, thumbnails);
         let server = thread::spawn(move || routes::listen(listener, app));
         print(format_args!("{} at http://{bound}", self.model.display()))?;
         answer(&mut gallery, &tasks);

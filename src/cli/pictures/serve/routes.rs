@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use fewshot::adapted::{AdaptedModelError, THUMBNAIL_SIDE, Thumbnail, digest};
-use fewshot::data::{DataError, Picture, Preparation, class_name};
+use fewshot::data::{DataError, Picture, PictureLimits, Preparation, class_name};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
@@ -39,6 +39,7 @@ const POLICY: &str = "default-src 'self'; img-src 'self' blob:; frame-ancestors 
 pub(super) struct App {
     tasks: SyncSender<Task>,
     preparation: Preparation,
+    limits: PictureLimits,
     read_only: bool,
     requests: Arc<Semaphore>,
     decoding: Arc<Semaphore>,
@@ -227,13 +228,14 @@ struct Decoded {
 impl App {
     pub(super) fn new(
         tasks: SyncSender<Task>,
-        preparation: Preparation,
+        (preparation, limits): (Preparation, PictureLimits),
         read_only: bool,
         thumbnails: HashMap<usize, Thumbnail>,
     ) -> Self {
         Self {
             tasks,
             preparation,
+            limits,
             read_only,
             requests: Semaphore::new(REQUESTS).into(),
             decoding: Semaphore::new(DECODED).into(),
@@ -246,12 +248,12 @@ impl App {
         if body.is_empty() {
             return Err(no_picture("the body of the request is to be a picture".to_owned()));
         }
-        let preparation = self.preparation;
+        let (preparation, limits) = (self.preparation, self.limits);
         let permit = self.decoding.clone().acquire_owned().await.map_err(|_| busy())?;
         let decode = move || {
             // Held until it is decoded, even if who asked has left.
             let _permit = permit;
-            let picture = Picture::decode(&body, "the picture")?;
+            let picture = Picture::decode_within(&body, "the picture", limits)?;
             let image = preparation.apply(&picture);
             Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL_SIDE).into() })
         };
