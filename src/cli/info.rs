@@ -5,7 +5,10 @@ use super::prelude::*;
 
 pub(crate) fn run(spec: &DataSpec, split: Split) -> Result {
     match spec {
-        DataSpec::Images(images) => tell_images(images, split),
+        DataSpec::Images(images) => {
+            backend::prepare(None)?;
+            tell_images(images, split)
+        }
         DataSpec::Sinusoids => {
             let Sinusoids { amplitude, phase, x } = Sinusoids::default();
             print("sinusoid, y = amplitude * sin(x - phase), all three uniform")?;

@@ -1,11 +1,12 @@
 //! Datasets that are three pickles, one for each split.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use image::{DynamicImage, RgbImage};
 
-use super::image_folder::{Class, PARTS, try_each};
+use super::image_folder::{Class, Listed, PARTS, try_each};
 use super::pickle::{Pickle, Value};
 use crate::data::Result;
 
@@ -15,6 +16,12 @@ pub(super) struct ArrayImage<'a> {
     height: usize,
     width: usize,
     pixels: &'a [u8],
+}
+
+impl Listed for ArrayImage<'_> {
+    fn identity(&self, _: &Path) -> Cow<'_, [u8]> {
+        self.pixels.into()
+    }
 }
 
 /// The pickles of the three splits, in files of the names that `name` makes of theirs.

@@ -1,6 +1,9 @@
+use std::borrow::Cow;
 use std::path::Path;
 
-use super::image_folder::{PARTS, image_folder_splits, read_parts, split_folders, try_each};
+use super::image_folder::{
+    Listed, PARTS, image_folder_splits, read_parts, split_folders, try_each,
+};
 use super::pickle::Pickle;
 use super::pickled_images::{by_number, open_all};
 use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
@@ -10,6 +13,12 @@ struct Encoded<'a> {
     pickle: &'a Pickle,
     number: usize,
     bytes: &'a [u8],
+}
+
+impl Listed for Encoded<'_> {
+    fn identity(&self, _: &Path) -> Cow<'_, [u8]> {
+        self.bytes.into()
+    }
 }
 
 /// tieredImageNet: 351 classes to train, 97 to validate and 160 to test on, of other branches of ImageNet's hierarchy.

@@ -14,6 +14,7 @@ mod pictures;
 mod plasticity;
 mod reproduce;
 mod resuming;
+mod run_classes;
 mod runs;
 mod scale;
 #[cfg(feature = "serve")]
