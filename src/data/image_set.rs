@@ -107,10 +107,10 @@ impl ImageSet {
     }
 
     /// With the digest of each class's files.
-    pub(super) fn with_digests(self, digests: &[u64]) -> Self {
+    pub(super) fn with_digests(&self, digests: &[u64]) -> Self {
         let classes = self.classes.iter().zip(digests);
         let classes = classes.map(|(class, &files)| Class { files: Some(files), ..class.clone() });
-        Self { classes: classes.collect(), ..self }
+        Self { classes: classes.collect(), ..self.clone() }
     }
 
     /// The classes of three sets, one set after the other, if all are views of the same pixels.

@@ -129,7 +129,9 @@ fn changed<B: Backend>(
             let there = (before + files.len()).saturating_sub(model.examples().rows());
             if there > 0 {
                 let all = files.len();
-                print_status(format_args!("{there} of {all} pictures of {class} are there already"));
+                print_status(format_args!(
+                    "{there} of {all} pictures of {class} are there already"
+                ));
             }
         }
     }

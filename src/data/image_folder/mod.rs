@@ -168,7 +168,7 @@ pub fn image_folder(
 /// their subfolders and `seed` is of no account. Otherwise the classes are shuffled by `seed`
 /// and their names: 16 % of them, rounded to the nearest number but at least one, to validate, 20 %
 /// likewise to test, the others to train on. A class more or less moves no other from one split to
-/// another, except one or two at the boundaries of the shares.
+/// another, except at most three at the boundaries of the shares.
 ///
 /// # Errors
 /// As [`image_folder`], and if there are fewer than 3 classes to split, or one name is in two splits.
