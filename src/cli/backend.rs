@@ -179,10 +179,10 @@ pub(super) fn inventory(wanted: &DevicePreference) -> Inventory {
     Registry::built_in().detect(&Detection { only, isolation, ..Detection::default() })
 }
 
-/// Checks the environment and sets the number of threads; to be called before anything computes.
+/// Checks the environment and starts the threads, as many as cores unless given; to be called before anything computes.
 pub(crate) fn prepare(threads: Option<usize>) -> Result {
     check_environment().map_err(|error| CliError::Usage(error.to_string()))?;
-    let Some(threads) = threads else { return Ok(()) };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    // Zero is as many as there are cores.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0));
     pool.build_global().map_err(|error| failed!("threads: {error}"))
 }

@@ -6,7 +6,10 @@ use super::prelude::*;
 
 pub(crate) fn run(spec: &DataSpec, split: Split, read: ReadArgs) -> Result {
     match spec {
-        DataSpec::Images(images) => tell_images(images, split, read),
+        DataSpec::Images(images) => {
+            backend::prepare(None)?;
+            tell_images(images, split, read)
+        }
         DataSpec::Sinusoids => {
             if let Some(option) = read.given() {
                 return Err(usage!("{option} is for images, not for sinusoids"));

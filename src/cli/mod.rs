@@ -25,13 +25,14 @@ mod train;
 mod warnings;
 mod world;
 
+use std::hint::black_box;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use fewshot::hardware::{keep_compiled_kernels, log_launches};
 
 use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
-use error::Result;
+use error::{Result, failed};
 
 /// What most files of the command need.
 mod prelude {
@@ -57,13 +58,25 @@ pub(crate) fn main() -> ExitCode {
         Command::Bench { command: Some(BenchCommand::Kernels(_)), .. } => log_launches(),
         _ => keep_compiled_kernels(),
     };
-    match run(command) {
+    match check_memory().and_then(|()| run(command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::print_error(&error);
             ExitCode::from(error.code())
         }
     }
+}
+
+/// Memory without which nothing runs.
+const LEAST_MEMORY: usize = 64 << 20;
+
+/// Where the system refuses memory, a program would later abort in the middle of its work.
+fn check_memory() -> Result {
+    let mut probe = Vec::<u8>::new();
+    let given = probe.try_reserve_exact(LEAST_MEMORY);
+    // Otherwise the compiler may leave the allocation out.
+    black_box(&probe);
+    given.map_err(|_| failed!("the system refuses {} MiB of memory", LEAST_MEMORY >> 20))
 }
 
 fn run(command: Command) -> Result {

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
@@ -62,7 +63,11 @@ pub fn fonts(
     Ok(FolderReport { skipped, ..report })
 }
 
-impl Source for GrayImage {}
+impl Source for GrayImage {
+    fn identity(&self, _: &Path) -> Cow<'_, [u8]> {
+        self.as_raw().into()
+    }
+}
 
 fn open(path: &Path) -> Result<FontVec> {
     let bytes = fs::read(path).map_err(DataError::read(path))?;

@@ -24,6 +24,8 @@ struct Class {
     name: String,
     images: Range<usize>,
     turn: QuarterTurn,
+    /// Digest of the names of its files.
+    files: Option<u64>,
 }
 
 /// Images in memory, one byte a value, grouped by class.
@@ -79,7 +81,7 @@ impl ImageSet {
                 return Err(DataError::EmptyClass { class: name, wanted: "image" });
             }
             let range = images..images + count;
-            grouped.push(Class { name, images: range, turn: QuarterTurn::R0 });
+            grouped.push(Class { name, images: range, turn: QuarterTurn::R0, files: None });
             images += count;
         }
         if pixels.len() != images * shape.values() {
@@ -102,6 +104,29 @@ impl ImageSet {
     pub fn select(&self, classes: &[usize]) -> Self {
         let chosen = classes.iter().map(|&class| self.class(class).clone()).collect();
         Self { classes: chosen, ..self.clone() }
+    }
+
+    /// With the digest of each class's files.
+    pub(super) fn with_digests(&self, digests: &[u64]) -> Self {
+        let classes = self.classes.iter().zip(digests);
+        let classes = classes.map(|(class, &files)| Class { files: Some(files), ..class.clone() });
+        Self { classes: classes.collect(), ..self.clone() }
+    }
+
+    /// The classes of three sets, one set after the other, if all are views of the same pixels.
+    pub(super) fn join(sets: [&Self; 3]) -> Option<Self> {
+        let shared = sets.iter().all(|set| Arc::ptr_eq(&set.pixels, &sets[0].pixels));
+        let classes = sets.iter().flat_map(|set| set.classes.iter().cloned());
+        shared.then(|| Self { classes: classes.collect(), ..sets[0].clone() })
+    }
+
+    /// Eight bytes of a digest of the names of a class's files, to know it again by; `None` for a class that was not
+    /// read from a dataset of files. Images without files of their own, as in a pickle, count by their bytes.
+    ///
+    /// # Panics
+    /// If the class is out of range.
+    pub fn files_digest(&self, class: usize) -> Option<u64> {
+        self.class(class).files
     }
 
     /// The view in which quarter turns are treated this way.
@@ -134,6 +159,7 @@ impl ImageSet {
                 name: format!("{}/{turn}", class.name),
                 images: class.images.clone(),
                 turn: class.turn.then(turn),
+                files: class.files,
             }
         });
         Self { classes: turned.collect(), ..self.clone() }

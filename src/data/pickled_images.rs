@@ -1,5 +1,6 @@
 //! Datasets that are three pickles, one for each split.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -17,7 +18,11 @@ pub(super) struct ArrayImage<'a> {
     pixels: &'a [u8],
 }
 
-impl Source for ArrayImage<'_> {}
+impl Source for ArrayImage<'_> {
+    fn identity(&self, _: &Path) -> Cow<'_, [u8]> {
+        self.pixels.into()
+    }
+}
 
 /// The pickles of the three splits, in files of the names that `name` makes of theirs.
 pub(super) fn open_all(dir: &Path, name: impl Fn(&str) -> String) -> Result<[Pickle; 3]> {

@@ -37,6 +37,12 @@ impl Splits {
         self.try_map(|set| set.with_scaling(scaling.clone()))
     }
 
+    /// All classes of the three sets, those to train on first; `None` if the sets are no views of the same pixels, as
+    /// those of a reader are.
+    pub fn all(&self) -> Option<ImageSet> {
+        ImageSet::join([&self.train, &self.validation, &self.test])
+    }
+
     /// How many classes each set has: train, validation, test.
     pub fn classes(&self) -> [usize; 3] {
         [self.train.classes(), self.validation.classes(), self.test.classes()]
@@ -68,6 +74,15 @@ mod tests {
         assert_eq!(splits.classes(), [2, 1, 1]);
         assert_eq!(splits.train.class_name(0), "d");
         assert_eq!(splits.test.class_name(0), "c");
+    }
+
+    #[test]
+    fn all_classes_stand_in_the_order_of_the_sets() {
+        let splits = four_classes();
+        let all = splits.all().unwrap();
+        let names: Vec<_> = (0..4).map(|class| all.class_name(class)).collect();
+        assert_eq!(names, ["d", "b", "a", "c"]);
+        assert!(Splits { test: four_classes().test, ..splits }.all().is_none());
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::path::Path;
 
 use super::decode::decode;
@@ -15,7 +16,11 @@ struct Encoded<'a> {
     bytes: &'a [u8],
 }
 
-impl Source for Encoded<'_> {}
+impl Source for Encoded<'_> {
+    fn identity(&self, _: &Path) -> Cow<'_, [u8]> {
+        self.bytes.into()
+    }
+}
 
 /// tieredImageNet: 351 classes to train, 97 to validate and 160 to test on, of other branches of ImageNet's hierarchy.
 ///

@@ -150,12 +150,14 @@ fn in_process(mut command: Command) -> PendingProbe {
 /// All that a process prints, once it has; a pipe that nobody reads would keep it from ending.
 fn printed(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (send, printed) = mpsc::channel();
-    thread::spawn(move || {
+    let read = move || {
         let mut text = Vec::new();
         if output.is_some_and(|mut output| output.read_to_end(&mut text).is_ok()) {
             let _ = send.send(text);
         }
-    });
+    };
+    // Without a thread nobody sends, and the probe counts as lost.
+    let _ = thread::Builder::new().spawn(read);
     printed
 }
 

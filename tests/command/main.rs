@@ -15,6 +15,7 @@ mod plasticity;
 mod reading;
 mod reproduce;
 mod resuming;
+mod run_classes;
 mod runs;
 mod scale;
 #[cfg(feature = "serve")]

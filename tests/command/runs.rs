@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -91,8 +91,8 @@ fn trained_runs_are_listed_shown_compared_and_drawn() {
     age(&fast, 1);
 
     let table = text(&runs("list", &[folder.path()], &[]));
-    assert_eq!(row(&table, "slow")[1..5], ["protonet", "glyphs", "done", "4 of 4"]);
-    assert_eq!(row(&table, "fast")[1..5], ["protonet", "glyphs", "done", "2 of 2"]);
+    assert_eq!(row(&table, slow.to_str().unwrap())[1..5], ["protonet", "glyphs", "done", "4 of 4"]);
+    assert_eq!(row(&table, fast.to_str().unwrap())[1..5], ["protonet", "glyphs", "done", "2 of 2"]);
     assert!(table.find("slow") < table.find("fast"), "the newest first: {table}");
     let listed = report(&runs("list", &[folder.path()], &["--json"]));
     assert_eq!((&listed[0]["name"], &listed[1]["name"]), (&json!("slow"), &json!("fast")));
@@ -128,6 +128,38 @@ fn trained_runs_are_listed_shown_compared_and_drawn() {
 }
 
 #[test]
+fn runs_are_listed_by_paths_that_every_command_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+        text(&command.args(args).current_dir(folder.path()).output().unwrap())
+    };
+    for steps in ["2", "3"] {
+        let size = ["--train-ways", "5", "--train-queries", "2", "--queries", "5"];
+        let brief = ["--validation-episodes", "2", "--eval-episodes", "2", "--steps", steps];
+        here(&[&["train"], &size[..], &brief].concat());
+    }
+    let table = here(&["runs", "list"]);
+    let names = table.lines().skip(1).map(|line| line.split("  ").next().unwrap());
+    let names: Vec<&str> = names.collect();
+    assert_eq!(names.len(), 2, "{table}");
+    for name in &names {
+        assert_eq!(row(&here(&["runs", "show", name]), "state")[1], "done");
+        assert!(here(&["eval", name, "--episodes", "2"]).starts_with("accuracy on test classes"));
+    }
+    here(&["runs", "compare", names[0], names[1]]);
+    here(&["runs", "plot", names[0], names[1], "--to", "both.svg"]);
+    let wide = image::RgbImage::from_fn(28, 28, |x, y| image::Rgb([x as u8, y as u8, 9]));
+    let high = image::RgbImage::from_fn(28, 28, |x, y| image::Rgb([9, 200 - x as u8, y as u8]));
+    for (class, picture) in [("wide", &wide), ("high", &high)] {
+        fs::create_dir_all(folder.path().join("own").join(class)).unwrap();
+        picture.save(folder.path().join("own").join(class).join("1.png")).unwrap();
+    }
+    here(&["adapt", "--backbone", names[0], "--support", "own", "--out", "own.fewshot"]);
+    assert!(folder.path().join("own.fewshot").exists());
+}
+
+#[test]
 fn a_resumed_run_wants_as_many_steps_as_it_was_last_told() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
@@ -148,11 +180,12 @@ fn a_stopped_run_and_one_that_goes_on_tell_the_time_left() {
     lock.lock().unwrap();
     let table = text(&runs("list", &[folder.path()], &[]));
     let validation = "0.2500 ± 0.1250 squared error (step 8)";
+    let names = [&stopped, &running].map(|run| run.to_str().unwrap());
     let expected =
-        ["stopped", "maml", "-", "stopped", "8 of 20", validation, validation, "00:00:06"];
-    assert_eq!(row(&table, "stopped"), expected);
-    let expected = ["running", "maml", "-", "running", "1 of 20", "-", "-", "00:00:09"];
-    assert_eq!(row(&table, "running"), expected);
+        [names[0], "maml", "-", "stopped", "8 of 20", validation, validation, "00:00:06"];
+    assert_eq!(row(&table, names[0]), expected);
+    let expected = [names[1], "maml", "-", "running", "1 of 20", "-", "-", "00:00:09"];
+    assert_eq!(row(&table, names[1]), expected);
     let shown = report(&runs("show", &[&stopped], &["--json"]));
     assert_eq!((&shown["seconds"], &shown["seconds_left"]), (&json!(4.0), &json!(6.0)));
     assert_eq!((&shown["loss"], &shown["accuracy"]), (&json!(0.5), &Value::Null));
@@ -169,11 +202,15 @@ fn a_run_that_was_killed_in_the_middle_of_a_line_is_read() {
     fs::write(&metrics, whole.replacen("\"loss\"", "lost", 1)).unwrap();
     let error = complaint(&runs("show", &[&run], &[]), 1);
     assert!(error.contains("metrics.jsonl, line 1: "), "{error}");
-    made(folder.path(), "other", 3, "accuracy");
+    let other = made(folder.path(), "other", 3, "accuracy");
     let output = runs("list", &[folder.path()], &[]);
     assert!(complaint(&output, 1).contains("metrics.jsonl, line 1: "));
     let table = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(row(&table, "other")[4], "3 of 20", "one broken run does not hide another");
+    assert_eq!(
+        row(&table, other.to_str().unwrap())[4],
+        "3 of 20",
+        "one broken run does not hide another"
+    );
 }
 
 #[test]

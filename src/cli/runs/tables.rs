@@ -10,7 +10,7 @@ use super::summary::{self, RESULTS, setting, state, steps, time, validation};
 use crate::cli::prelude::*;
 
 const COLUMNS: [&str; 8] =
-    ["NAME", "METHOD", "DATA", "STATE", "STEPS", "BEST VALIDATION", "LAST VALIDATION", "TIME LEFT"];
+    ["RUN", "METHOD", "DATA", "STATE", "STEPS", "BEST VALIDATION", "LAST VALIDATION", "TIME LEFT"];
 
 /// One broken run does not hide the others.
 pub(super) fn list(folder: &Path, as_json: bool) -> Result {
@@ -21,13 +21,13 @@ pub(super) fn list(folder: &Path, as_json: bool) -> Result {
     let (mut runs, mut broken) = (Vec::new(), Vec::new());
     for folder in &folders {
         match RunHistory::read(folder) {
-            Ok(run) => runs.push(run),
+            Ok(run) => runs.push((folder.display().to_string(), run)),
             Err(error) => broken.push(error),
         }
     }
-    runs.sort_by_key(|run| Reverse(run.written()));
+    runs.sort_by_key(|(_, run)| Reverse(run.written()));
     if as_json {
-        print(Value::from_iter(runs.iter().map(summary::json)))?;
+        print(Value::from_iter(runs.iter().map(|(_, run)| summary::json(run))))?;
     } else if !runs.is_empty() {
         let names = [COLUMNS.map(str::to_owned)];
         print(table(names.into_iter().chain(runs.iter().map(row))))?;
@@ -35,9 +35,10 @@ pub(super) fn list(folder: &Path, as_json: bool) -> Result {
     broken.into_iter().next().map_or(Ok(()), |error| Err(error.into()))
 }
 
-fn row(run: &RunHistory) -> [String; 8] {
+/// A run by the path that every command takes.
+fn row((path, run): &NamedRun) -> [String; 8] {
     [
-        run.name(),
+        path.clone(),
         known(setting(run, "method")),
         known(setting(run, "data")),
         known(state(run)),
@@ -122,7 +123,14 @@ fn flattened(settings: &Value) -> Vec<(String, &Value)> {
     found
 }
 
+/// Items of a list that are told.
+const TOLD: usize = 8;
+
 fn text(setting: &Value) -> String {
+    if let Some(items) = setting.as_array().filter(|items| items.len() > TOLD) {
+        let first: Vec<String> = items.iter().take(TOLD).map(Value::to_string).collect();
+        return format!("[{}, and {} more]", first.join(","), items.len() - TOLD);
+    }
     setting.as_str().map_or_else(|| setting.to_string(), str::to_owned)
 }
 
@@ -137,5 +145,6 @@ mod tests {
         let expected = [("a.b", "0.5"), ("a.d.e", "f"), ("g", "[1,2]")];
         let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
         assert_eq!(found.collect::<Vec<_>>(), expected);
+        assert_eq!(text(&json!([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])), "[1,2,3,4,5,6,7,8, and 2 more]");
     }
 }

@@ -1,11 +1,12 @@
 //! The options of a run, from which its learner is made.
 
+mod classes;
 mod classical;
 mod inner;
 mod outer;
 
 use burn::module::AutodiffModule;
-use fewshot::data::{ClassDataset, ImageSet, ImageShape, Split};
+use fewshot::data::{ClassDataset, ImageSet, ImageShape, Split, Splits};
 use fewshot::episode::Protocol;
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::heads::{AnyHead, PrototypeScore, Prototypes};
@@ -19,6 +20,7 @@ use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, TrainError};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use classes::RunClasses;
 pub(crate) use inner::InnerSettings;
 pub(crate) use outer::OuterStep;
 
@@ -47,6 +49,22 @@ pub(crate) struct RunSettings {
     #[serde(default)]
     pub(crate) precision: Precision,
     pub(crate) seed: u64,
+    /// Absent where data comes from no files that could change, and in runs that do not keep them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) classes: Option<RunClasses>,
+    #[serde(skip)]
+    pub(crate) source: Source,
+}
+
+/// The data that [`RunSettings::images`] reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The run's own.
+    #[default]
+    Own,
+    /// Other data in the same format.
+    SameFormat,
+    OtherFormat,
 }
 
 /// Work that is generic over the learner.
@@ -82,7 +100,12 @@ impl RunSettings {
         settings.check(checkpoint, path)?;
         match data {
             None => {}
+            Some(DataSpec::Images(data)) if data.clone().absolute() == settings.data => {}
             Some(DataSpec::Images(data)) => {
+                settings.source = match data.name() == settings.data.name() {
+                    true => Source::SameFormat,
+                    false => Source::OtherFormat,
+                };
                 if !matches!(settings.data, ImageSpec::Files(..)) {
                     settings.folder = data.default_options();
                 }
@@ -119,16 +142,35 @@ impl RunSettings {
     /// Classes of the data, as images of the shape that the network takes.
     pub(crate) fn images(&self, part: Part) -> Result<ImageSet> {
         let splits = self.data.open(self.split, self.folder)?;
-        let images = match part {
-            Part::Test => splits.test,
-            Part::Validation => splits.validation,
-            Part::Train => splits.train,
+        let images = match (self.source, &self.classes) {
+            (Source::Own, Some(classes)) => classes.images(&splits, part)?,
+            (Source::Own, None) => {
+                self.warn_of_unknown_classes();
+                chosen(splits, part)
+            }
+            (Source::SameFormat, Some(classes)) if part != Part::Train => {
+                let images = chosen(splits, part);
+                classes.warn_of_trained(&images);
+                images
+            }
+            _ => chosen(splits, part),
         };
         let (wanted, found, data) = (self.image, images.image_shape(), &self.data);
         if found != wanted {
             return Err(failed!("the checkpoint takes images of {wanted}, {data} has {found}"));
         }
         Ok(images)
+    }
+
+    /// Warns if the data may have changed and the run does not keep its classes.
+    pub(crate) fn warn_of_unknown_classes(&self) {
+        if self.classes.is_none() && matches!(self.data, ImageSpec::Files(..)) {
+            let data = &self.data;
+            print_status(format_args!(
+                "warning: the run does not say which classes of {data} it was trained on, so its test classes may be \
+                 among them"
+            ));
+        }
     }
 
     /// Runs `job` with the learner, its parameters freshly drawn.
@@ -277,5 +319,13 @@ impl RunSettings {
             (Some(_), _) | (None, Some(BatchNormRule::Batch)) => Ok(BnStatistics::Batch),
             (None, None | Some(BatchNormRule::Running)) => Ok(BnStatistics::Running),
         }
+    }
+}
+
+fn chosen(splits: Splits, part: Part) -> ImageSet {
+    match part {
+        Part::Test => splits.test,
+        Part::Validation => splits.validation,
+        Part::Train => splits.train,
     }
 }

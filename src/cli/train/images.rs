@@ -4,15 +4,16 @@ use fewshot::data::{ClassDataset, Color, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol};
 use fewshot::learners::MetaLearner;
 use fewshot::optim::{Adam, Sgd};
-use fewshot::train::Evaluator;
+use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 
 use super::fit::{Fitting, Tasks};
 use crate::cli::args::TrainArgs;
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
+use crate::cli::eval;
 use crate::cli::prelude::*;
 use crate::cli::report::{evaluated, test_protocol};
-use crate::cli::settings::{InnerSettings, LearnerJob, OuterStep, RunSettings};
+use crate::cli::settings::{InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source};
 use crate::cli::world::World;
 
 pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
@@ -26,7 +27,19 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         color: if args.grey { Color::Grey } else { default.color },
         ..default
     });
-    let splits = data.open(split, folder)?;
+    let mut splits = data.open(split, folder)?;
+    let classes = match resumed(args) {
+        None => RunClasses::of_splits(&splits),
+        Some(run) if run.data == data && run.folder == folder => {
+            run.warn_of_unknown_classes();
+            if let Some(classes) = &run.classes {
+                splits = classes.splits(&splits)?;
+            }
+            run.classes
+        }
+        // Other data is refused by the trainer, which names it.
+        Some(run) => run.classes,
+    };
     let image = splits.train.image_shape();
     let inner = InnerSettings::new(args.method, &args.inner, Benchmark::of(image))?
         .map(|inner| inner.with_batch_norm(args.batch_norm));
@@ -45,6 +58,8 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         outer: OuterStep::new(args, inner.is_none().then_some(2000), PACE[0])?,
         precision: args.scale.precision,
         seed: args.seed,
+        classes,
+        source: Source::Own,
     };
     let features = settings.network()?.features();
     // A turn that is drawn makes another class.
@@ -63,6 +78,14 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     let micro_batch = args.scale.micro_batch;
     let training = Training { args, settings, tasks, world, micro_batch };
     backend::dispatch_with(&args.device, &args.scale.devices, args.scale.balanced(), training)
+}
+
+/// The settings of the run that goes on, if they can be read: the trainer tells why they cannot.
+fn resumed(args: &TrainArgs) -> Option<RunSettings> {
+    let folder = args.out.as_ref().filter(|_| args.resume)?;
+    let path = RunFolder::last(folder);
+    let checkpoint = Checkpoint::read(&path).ok()?;
+    eval::settings(&checkpoint, &path).ok()
 }
 
 fn tasks(

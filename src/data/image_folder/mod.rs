@@ -192,9 +192,10 @@ pub fn image_folder(
 /// As [`image_folder`], with the classes split.
 ///
 /// If the root has the folders `train`, `val` (or `validation`) and `test`, the classes are
-/// their subfolders and `seed` is of no account. Otherwise the classes are shuffled by `seed`:
-/// 16 % of them, rounded to the nearest number but at least one, to validate, 20 % likewise to
-/// test, the others to train on.
+/// their subfolders and `seed` is of no account. Otherwise the classes are shuffled by `seed`
+/// and their names: 16 % of them, rounded to the nearest number but at least one, to validate, 20 %
+/// likewise to test, the others to train on. A class more or less moves no other from one split to
+/// another, except at most three at the boundaries of the shares.
 ///
 /// # Errors
 /// As [`image_folder`], and if there are fewer than 3 classes to split, or one name is in two splits.

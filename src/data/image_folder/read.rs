@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use image::DynamicImage;
@@ -18,11 +19,20 @@ pub(in crate::data) trait Source: Sync {
     fn file(&self) -> Option<&Path> {
         None
     }
+
+    /// Bytes to know the image again by: the path of its file from `folder`, or its content if it has no file of its own.
+    fn identity(&self, folder: &Path) -> Cow<'_, [u8]>;
 }
 
 impl Source for PathBuf {
     fn file(&self) -> Option<&Path> {
         Some(self)
+    }
+
+    fn identity(&self, folder: &Path) -> Cow<'_, [u8]> {
+        let names = self.strip_prefix(folder).unwrap_or(self).iter();
+        let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+        names.join("/").into_bytes().into()
     }
 }
 

@@ -95,7 +95,8 @@ impl Job for &ServeArgs {
         let (preparation, thumbnails) = (gallery.preparation(), gallery.thumbnails());
         let limits = PictureLimits { pixels: self.max_pixels };
         let app = App::new(sender, (preparation, limits), self.read_only, thumbnails);
-        let server = thread::spawn(move || routes::listen(listener, app));
+        let server = thread::Builder::new().spawn(move || routes::listen(listener, app));
+        let server = server.map_err(|error| failed!("cannot start the server: {error}"))?;
         print(format_args!("{} at http://{bound}", self.model.display()))?;
         answer(&mut gallery, &tasks);
         let ended = server.join().map_err(|_| failed!("the server has panicked"))?;
