@@ -1,5 +1,5 @@
 //! Files and requests of strangers, kept in `fuzz/`: each is refused or gives something sound, soon and in little memory.
-#![cfg(all(feature = "serve", feature = "flex"))]
+#![cfg(all(unix, feature = "serve", feature = "flex"))]
 #![recursion_limit = "256"]
 
 #[path = "../fuzz/src/lib.rs"]
@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes that an input of some kilobytes may take: those of the largest picture that is decoded.
 const MEMORY: u64 = 512 << 20;
+
+/// Runs a program that may address 4 GiB, where the system has such a limit: what takes all memory ends by itself.
+const LIMITED: &str = "ulimit -v 4194304 2>/dev/null; exec \"$0\" \"$@\"";
 
 type Target = (&'static str, fn(&[u8]));
 
@@ -104,7 +107,9 @@ fn withstood(target: &str) {
 /// How an input fails, if it does.
 fn failure(file: &Path) -> Option<String> {
     let log = tempfile::NamedTempFile::new().unwrap();
-    let mut child = Command::new(env::current_exe().unwrap())
+    let mut child = Command::new("sh")
+        .args(["-c", LIMITED])
+        .arg(env::current_exe().unwrap())
         .args(["one_input", "--exact", "--ignored", "--nocapture"])
         .env(INPUT, file)
         .stdout(Stdio::null())

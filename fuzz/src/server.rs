@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What a server says where there is more than it takes at a time.
 const BUSY: u16 = 503;
 
+/// Runs a program until its own input ends, as it does with the process that holds the other end, however that ends.
+const WHILE_HELD: &str = "\"$0\" \"$@\" & cat >/dev/null; kill -9 $!";
+
 static SERVER: Mutex<Option<Server>> = Mutex::new(None);
 
 struct Server {
@@ -36,10 +39,8 @@ pub fn requests(bytes: &[u8]) {
         kept.take().filter(|server| server.requests < REQUESTS).unwrap_or_else(Server::start);
     let status = server.answer(bytes);
     assert!(status.is_none_or(|status| status < 500 || status == BUSY), "status {status:?}");
-    let said = fs::read_to_string(server.folder.path().join("stderr")).expect("what it said");
+    let said = server.said();
     assert!(!said.contains("panicked"), "{said}");
-    let ended = server.process.try_wait().expect("its state");
-    assert!(ended.is_none(), "the server has ended: {ended:?}, {said}");
     *kept = Some(server);
 }
 
@@ -49,10 +50,13 @@ impl Server {
         let model = folder.path().join("m.fewshot");
         fs::write(&model, include_bytes!("../corpus/adapted/two_classes")).expect("the model");
         let stderr = File::create(folder.path().join("stderr")).expect("a file for its errors");
-        let mut process = Command::new(binary())
+        let mut process = Command::new("sh")
+            .args(["-c", WHILE_HELD])
+            .arg(binary())
             .arg("serve")
             .arg(&model)
             .args(["--port", "0"])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)
             .spawn()
@@ -64,10 +68,15 @@ impl Server {
         Self { process, address, folder, requests: 0 }
     }
 
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.path().join("stderr")).expect("what it said")
+    }
+
     /// The status of the first answer, if there is one.
     fn answer(&mut self, bytes: &[u8]) -> Option<u16> {
         self.requests += 1;
-        let mut stream = TcpStream::connect(&self.address).expect("the server listens");
+        let mut stream = TcpStream::connect(&self.address)
+            .unwrap_or_else(|error| panic!("the server has ended: {error}, {}", self.said()));
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         // A server that refuses a request may close before it has all of it.
         let _ = stream.write_all(bytes);
@@ -84,7 +93,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }
