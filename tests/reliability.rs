@@ -27,7 +27,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 /// Names the input, below `fuzz/`, that `one_input` takes.
 const INPUT: &str = "FEWSHOT_INPUT";
 
-/// How long an input of some kilobytes may take: what is slower hangs.
+/// Time that an input of some kilobytes may take: what is slower hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes that an input of some kilobytes may take: those of the largest picture that is decoded.
@@ -104,7 +104,7 @@ fn withstood(target: &str) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// How an input fails, if it does.
+/// The failure of an input, if it fails.
 fn failure(file: &Path) -> Option<String> {
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut child = Command::new("sh")
@@ -129,8 +129,8 @@ fn failure(file: &Path) -> Option<String> {
             None => thread::sleep(Duration::from_millis(5)),
         }
     };
-    let said = fs::read_to_string(log.path()).unwrap();
-    Some(format!("{}: {state}\n{said}", file.display()))
+    let output = fs::read_to_string(log.path()).unwrap();
+    Some(format!("{}: {state}\n{output}", file.display()))
 }
 
 #[test]

@@ -14,10 +14,10 @@ use tempfile::TempDir;
 /// Requests after which a server begins again with the same model: examples that were added make it slower.
 const REQUESTS: usize = 500;
 
-/// How long a server may take to answer.
+/// Time that a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a server says where there is more than it takes at a time.
+/// Status of a server that has more to do than it takes at a time.
 const BUSY: u16 = 503;
 
 /// Runs a program until its own input ends, as it does with the process that holds the other end, however that ends.
@@ -34,14 +34,14 @@ struct Server {
 
 /// Requests by HTTP. The server is the program that `FEWSHOT_BINARY` names.
 pub fn requests(bytes: &[u8]) {
-    let mut kept = SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut shared = SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut server =
-        kept.take().filter(|server| server.requests < REQUESTS).unwrap_or_else(Server::start);
+        shared.take().filter(|server| server.requests < REQUESTS).unwrap_or_else(Server::start);
     let status = server.answer(bytes);
     assert!(status.is_none_or(|status| status < 500 || status == BUSY), "status {status:?}");
-    let said = server.said();
-    assert!(!said.contains("panicked"), "{said}");
-    *kept = Some(server);
+    let errors = server.errors();
+    assert!(!errors.contains("panicked"), "{errors}");
+    *shared = Some(server);
 }
 
 impl Server {
@@ -68,7 +68,7 @@ impl Server {
         Self { process, address, folder, requests: 0 }
     }
 
-    fn said(&self) -> String {
+    fn errors(&self) -> String {
         fs::read_to_string(self.folder.path().join("stderr")).expect("what it said")
     }
 
@@ -76,7 +76,7 @@ impl Server {
     fn answer(&mut self, bytes: &[u8]) -> Option<u16> {
         self.requests += 1;
         let mut stream = TcpStream::connect(&self.address)
-            .unwrap_or_else(|error| panic!("the server has ended: {error}, {}", self.said()));
+            .unwrap_or_else(|error| panic!("the server has ended: {error}, {}", self.errors()));
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         // A server that refuses a request may close before it has all of it.
         let _ = stream.write_all(bytes);
