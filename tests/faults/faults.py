@@ -135,7 +135,7 @@ def numbers(short):
     n = 1
     while True:
         yield n
-        n += max(1, n // 2) if short else 1
+        n += n if short else 1
 
 
 def once(binary, command, template, root, library, kind, name, n):
