@@ -66,6 +66,8 @@ mod documents {
     struct Pictures;
     #[doc = include_str!("../docs/plasticity.md")]
     struct Plasticity;
+    #[doc = include_str!("../docs/reliability.md")]
+    struct Reliability;
     #[doc = include_str!("../docs/scaling.md")]
     struct Scaling;
     #[doc = include_str!("../docs/tutorial.md")]
