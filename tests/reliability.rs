@@ -170,7 +170,13 @@ fn seeds() {
         model.write(put("adapted", name)).unwrap();
     }
     let (method, examples) = ("simpleshot".to_owned(), examples(&[("only", 2)]));
-    let begun = BegunModel { backbone, method, examples, thumbnails: vec![None, None] };
+    let begun = BegunModel {
+        backbone,
+        method,
+        examples,
+        thumbnails: vec![None, None],
+        digests: vec![None, None],
+    };
     begun.write(put("adapted", "one_class")).unwrap();
 
     let learner = ProtoNet::new(inputs::encoder());
