@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     for path in pictures {
-        let prediction = &model.predict(&[Picture::open(path)?])[0];
+        let prediction = &model.predict(&[Picture::open(path)?])?[0];
         println!("{path}: {} ({:.2})", prediction.class(), prediction.probability());
     }
     Ok(())

@@ -46,8 +46,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let client = file.is_none().then(|| thread::spawn(move || ask(&address)));
     let most = if client.is_some() { 1 } else { usize::MAX };
     for (picture, answer) in asked.iter().take(most) {
-        // An asker that has left misses nothing.
-        let _ = answer.send(model.predict(&[picture]).remove(0));
+        match model.predict(&[picture]) {
+            // An asker that has left misses nothing.
+            Ok(mut predictions) => drop(answer.send(predictions.remove(0))),
+            Err(error) => eprintln!("{error}"),
+        }
     }
     if let Some(client) = client {
         println!("{}", client.join().expect("the client has not panicked")?);
@@ -73,7 +76,7 @@ async fn classify(
 ) -> Result<Json<Value>, Refusal> {
     let picture = Picture::decode(&body, "the body");
     let picture = picture.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
-    let gone = || (StatusCode::SERVICE_UNAVAILABLE, "the model is gone".to_owned());
+    let gone = || (StatusCode::SERVICE_UNAVAILABLE, "the model has no answer".to_owned());
     let (sender, answer) = oneshot::channel();
     questions.send((picture, sender)).map_err(|_| gone())?;
     let found = answer.await.map_err(|_| gone())?;

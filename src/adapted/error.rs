@@ -23,6 +23,9 @@ pub enum AdaptedModelError {
     /// No method has this name.
     #[error("there is no method {name:?}: there are {}", known.join(", "))]
     UnknownMethod { name: String, known: Vec<&'static str> },
+    /// A picture for which the network and the head give numbers that are not finite: the weights are too large.
+    #[error("picture {picture} of {pictures} has no finite embedding or probabilities")]
+    NotFinite { picture: usize, pictures: usize },
     /// There is nothing to choose among.
     #[error("{classes} class of pictures: it takes at least two to choose among")]
     TooFewClasses { classes: usize },

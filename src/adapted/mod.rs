@@ -52,7 +52,7 @@ type Result<T = (), E = AdaptedModelError> = std::result::Result<T, E>;
 /// model.write("birds.fewshot")?;
 ///
 /// let model = AdaptedModel::<Flex>::open("birds.fewshot", &device)?;
-/// let predictions = model.predict(&[Picture::open("photo.jpg")?]);
+/// let predictions = model.predict(&[Picture::open("photo.jpg")?])?;
 /// println!("{}: {:.2}", predictions[0].class(), predictions[0].probability());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -162,19 +162,25 @@ impl<B: Backend> AdaptedModel<B> {
     }
 
     /// What the model makes of each picture.
-    pub fn predict(&self, pictures: &[Picture]) -> Vec<Prediction> {
+    ///
+    /// # Errors
+    /// Where probabilities of a picture are not finite.
+    pub fn predict(&self, pictures: &[Picture]) -> Result<Vec<Prediction>> {
         self.classify(&self.begun.backbone.embed(pictures).0)
     }
 
     /// What the model makes of pictures that its [backbone](PretrainedBackbone::embed) has embedded, one after the other.
     ///
+    /// # Errors
+    /// Where probabilities of a picture are not finite.
+    ///
     /// # Panics
     /// When these are not whole embeddings.
-    pub fn classify(&self, embeddings: &[f32]) -> Vec<Prediction> {
+    pub fn classify(&self, embeddings: &[f32]) -> Result<Vec<Prediction>> {
         let length = self.begun.examples.length();
         assert!(embeddings.len().is_multiple_of(length), "embeddings have {length} values");
         if embeddings.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let shape = [1, embeddings.len() / length, length];
         let queries = TensorData::new(embeddings.to_vec(), shape);
@@ -192,7 +198,19 @@ impl<B: Backend> AdaptedModel<B> {
             Prediction { classes, known }
         };
         let rows = embeddings.chunks_exact(length);
-        logits.chunks_exact(names.len()).zip(rows).map(of_picture).collect()
+        let predictions: Vec<_> =
+            logits.chunks_exact(names.len()).zip(rows).map(of_picture).collect();
+        let finite = |prediction: &Prediction| {
+            let probabilities = prediction.classes.iter().map(|(_, probability)| *probability);
+            probabilities.chain(prediction.known).all(f64::is_finite)
+        };
+        match predictions.iter().position(|prediction| !finite(prediction)) {
+            None => Ok(predictions),
+            Some(place) => {
+                let (picture, pictures) = (place + 1, predictions.len());
+                Err(AdaptedModelError::NotFinite { picture, pictures })
+            }
+        }
     }
 
     /// The examples whose embeddings have the largest cosines to one, by their rows in [`examples`](Self::examples), the

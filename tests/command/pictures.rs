@@ -104,7 +104,7 @@ fn pictures_are_classified_as_by_the_library() {
     let library = AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap();
     for line in &found {
         let picture = Picture::open(line["file"].as_str().unwrap()).unwrap();
-        let prediction = &library.predict(&[picture])[0];
+        let prediction = &library.predict(&[picture]).unwrap()[0];
         assert_eq!(line["class"], prediction.class());
         let probability = line["classes"][0]["probability"].as_f64().unwrap();
         assert!((probability - prediction.probability()).abs() < 1e-3);
@@ -128,7 +128,8 @@ fn classes_come_and_go_and_others_stay() {
     let more = open();
     assert_eq!(more.class_names(), ["blue", "green", "red"]);
     assert_eq!(more.examples().row(2), before.examples().row(0));
-    assert_eq!(more.predict(&[Picture::open(blue.join("1.png")).unwrap()])[0].class(), "blue");
+    let blue = Picture::open(blue.join("1.png")).unwrap();
+    assert_eq!(more.predict(&[blue]).unwrap()[0].class(), "blue");
 
     let removed = fewshot(&["adapt", text(&model), "--remove", "blue", "--json"]);
     assert_eq!(json(&removed)["classes"], json!(["green", "red"]));

@@ -98,7 +98,7 @@ fn classes_are_taught_and_pictures_classified() {
     let (file, green) = photo(folder.path(), GREEN);
     let (status, found) = server.post("/v1/predict?top=2", &green);
     let library = AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap();
-    let prediction = &library.predict(&[Picture::open(file).unwrap()])[0];
+    let prediction = &library.predict(&[Picture::open(file).unwrap()]).unwrap()[0];
     assert_eq!((status, &found["class"]), (200, &json!("green")));
     let probability = found["classes"][0]["probability"].as_f64().unwrap();
     assert!((probability - prediction.probability()).abs() < 1e-3, "{found}");

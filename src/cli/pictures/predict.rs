@@ -54,13 +54,16 @@ impl Job for &PredictArgs {
                     }
                 }
             }
-            for (file, prediction) in whole.into_iter().zip(model.predict(&pictures)) {
-                if !prediction.probability().is_finite() {
-                    print_error(format_args!("{}: its embedding is not finite", file.display()));
-                    unread += 1;
-                    continue;
+            let (rows, length) = model.backbone().embed(&pictures);
+            for (file, row) in whole.into_iter().zip(rows.chunks_exact(length.max(1))) {
+                match model.classify(row) {
+                    Ok(prediction) => print(line(file, &prediction[0], args))?,
+                    Err(_) => {
+                        let file = file.display();
+                        print_error(format_args!("{file}: its embedding is not finite"));
+                        unread += 1;
+                    }
                 }
-                print(line(file, &prediction, args))?;
             }
         }
         if skipped > 0 {

@@ -204,10 +204,7 @@ impl<B: Backend> Served for Gallery<B> {
         unknown: Option<f64>,
     ) -> Result<Value, GalleryError> {
         let model = self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
-        let found = model.classify(embedding).remove(0);
-        if !found.probability().is_finite() {
-            return Err(GalleryError::NotFinite);
-        }
+        let found = model.classify(embedding).map_err(|_| GalleryError::NotFinite)?.remove(0);
         let nearest = model.nearest(embedding, NEAREST).into_iter().map(|(row, cosine)| {
             let (class, example) = self.example(row);
             json!({"class": class, "example": example, "cosine": rounded(cosine, 4)})
