@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use fewshot::data::Features;
 use serde_json::Value;
 
 use super::{code, complaint, fewshot, json, small, stderr};
@@ -108,4 +109,50 @@ fn features_are_written_and_tested_on() {
     json(&small(maml.as_ref(), &["--method", "fomaml"]));
     let told = usage(&fewshot(&["embed", &maml, "--to", &at("maml.safetensors")]));
     assert!(told.contains("fomaml"), "{told}");
+}
+
+/// A file of 120 classes with 3 rows of 4 numbers each.
+fn many_classes(folder: &std::path::Path) -> String {
+    let row = |class: usize| (0..12).map(move |at| ((class * 31 + at * 17) % 101) as f32);
+    let classes = (0..120).map(|class| (format!("{class:03}"), row(class).collect()));
+    let path = folder.join("many.safetensors");
+    Features::new(4, classes).unwrap().write(&path).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn each_method_says_what_it_tests_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = many_classes(folder.path());
+    let protocol = ["--ways", "120", "--shots", "1", "--queries", "2", "--episodes", "2"];
+    let options = ["--method", "prototypes,bd-cspn,logistic", "--json"];
+    let output = fewshot(&[&["eval", "--features", &file], &protocol[..], &options].concat());
+    let results = json(&output)["results"].as_array().unwrap().len();
+    assert_eq!(results, 3);
+    for method in ["prototypes", "bd-cspn", "logistic"] {
+        let line = format!("{method}: testing 2 episodes of 120 ways");
+        assert_eq!(stderr(&output).lines().filter(|told| *told == line).count(), 1, "{line}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_long_test_says_its_cost_and_ends_at_an_interrupt() {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = many_classes(folder.path());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+    command.args(["eval", "--features", &file, "--method", "tim-gd", "--episodes", "1000000"]);
+    command.args(["--ways", "120", "--shots", "1", "--queries", "2"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+    let cost = lines.find(|line| line.contains(" an episode of 120 ways, about "));
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+    let cost = cost.expect("the cost is told");
+    assert!(cost.starts_with("tim-gd: ") && cost.ends_with(" for 1000000 episodes"), "{cost}");
 }

@@ -10,6 +10,7 @@ use fewshot::train::{FeatureEvaluation, FeatureTest};
 use super::{plot, table};
 use crate::cli::args::EvalArgs;
 use crate::cli::prelude::*;
+use crate::cli::progress::EpisodeProgress;
 
 /// `fewshot eval --features`, of the file `path`.
 pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
@@ -133,7 +134,12 @@ impl Testing<'_> {
             (LaplacianShot(head), Some(mean)) => LaplacianShot(head.with_base_mean(mean)),
             (head, _) => head,
         };
-        FeatureTest::new(self.args.episodes.unwrap_or(10_000)).run(&head, sampler, device)
+        let episodes = self.args.episodes.unwrap_or(10_000);
+        let progress = EpisodeProgress::start(method, sampler.protocol(), episodes);
+        let tell = |done| progress.tell(done);
+        let found = FeatureTest::new(episodes).run_observed(&head, sampler, device, &tell);
+        progress.finish();
+        found
     }
 }
 

@@ -27,6 +27,11 @@ const GATHERED_BY_A_THREAD: usize = 1 << 18;
 /// Most episodes of a launch.
 const TOGETHER: usize = 512;
 
+/// Most numbers of a launch where each episode has one for a class and two of its rows, 1 GiB of `f32`:
+/// heads hold such tensors ([`SimpleCnaps`](crate::learners::heads::SimpleCnaps)), and with many ways
+/// they are larger by far than the rows.
+const HELD: usize = 1 << 28;
+
 /// How a classifier over embeddings is tested on [`Features`](crate::data::Features).
 ///
 /// # Example
@@ -98,17 +103,29 @@ impl FeatureTest {
         sampler: &FeatureSampler,
         device: &B::Device,
     ) -> FeatureEvaluation {
+        self.run_observed(head, sampler, device, &|_| ())
+    }
+
+    /// [`run`](Self::run), which calls `observer` as it goes: with 0 when all before the first episode is
+    /// done, then with the number of episodes done since, from whichever thread did them.
+    pub fn run_observed<B: Backend>(
+        &self,
+        head: &impl Head<B>,
+        sampler: &FeatureSampler,
+        device: &B::Device,
+        observer: &(dyn Fn(usize) + Sync),
+    ) -> FeatureEvaluation {
         let start = Instant::now();
         let comparison = head.comparison().filter(|_| products_pay(sampler, self.episodes));
         let accuracies = match (comparison, head.gram_head()) {
             (Some(comparison), _) => {
-                mean_accuracies::<B>(&comparison, sampler, self.episodes, device)
+                mean_accuracies::<B>(&comparison, sampler, self.episodes, device, observer)
             }
             (None, Some(head)) => {
                 let together = batch::<B>(sampler, GATHERED_BY_A_THREAD);
-                gram_accuracies(head, sampler, self.episodes, together, device)
+                gram_accuracies(head, sampler, [self.episodes, together], device, observer)
             }
-            (None, None) => self.general(head, sampler, device),
+            (None, None) => self.general(head, sampler, device, observer),
         };
         let Score { mean: accuracy, ci95, .. } = Score::of(Measure::Accuracy, &accuracies);
         FeatureEvaluation {
@@ -134,10 +151,12 @@ impl FeatureTest {
         head: &impl Head<B>,
         sampler: &FeatureSampler,
         device: &B::Device,
+        observer: &(dyn Fn(usize) + Sync),
     ) -> Vec<f64> {
         let rows = sampler.features().tensor::<B>(device);
         let together = batch::<B>(sampler, GATHERED_ON_HOST);
         let mut found = Vec::with_capacity(self.episodes);
+        observer(0);
         for first in (0..self.episodes).step_by(together) {
             let last = (first + together).min(self.episodes);
             let batch = sampler.batch(first as u64..last as u64, &rows);
@@ -145,6 +164,7 @@ impl FeatureTest {
             let logits = head.logits(EmbeddedSupport::new(support, labels, ways), queries);
             let accuracies = learners::accuracies(logits, query_labels);
             found.extend(accuracies.into_data().iter::<f64>());
+            observer(last - first);
         }
         found
     }
@@ -157,8 +177,10 @@ fn batch<B: Backend>(sampler: &FeatureSampler, on_host: usize) -> usize {
         _ => GATHERED,
     };
     let protocol = sampler.protocol();
-    let numbers = protocol.ways * protocol.examples() * sampler.features().length();
-    (gathered / numbers).clamp(1, TOGETHER)
+    let rows = protocol.ways * protocol.examples();
+    let pairs = protocol.ways.saturating_mul(rows.saturating_mul(rows));
+    let fitting = (gathered / (rows * sampler.features().length())).min(HELD / pairs);
+    fitting.clamp(1, TOGETHER)
 }
 
 impl fmt::Display for FeatureEvaluation {
@@ -172,5 +194,51 @@ impl fmt::Display for FeatureEvaluation {
             write!(f, ", unbalanced with alpha {alpha}")?;
         }
         f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use burn::backend::Flex;
+
+    use super::*;
+    use crate::data::Features;
+    use crate::learners::heads::AnyHead;
+
+    /// Classes in a row that overlap.
+    fn sampler(classes: usize, protocol: Protocol) -> FeatureSampler {
+        let row = |class: usize, at: usize| [class as f32, ((class * 7 + at * 5) % 11) as f32];
+        let rows = |class| (0..protocol.examples()).flat_map(move |at| row(class, at)).collect();
+        let classes = (0..classes).map(|class| (format!("{class:03}"), rows(class)));
+        FeatureSampler::new(Features::new(2, classes).unwrap(), protocol, 5).unwrap()
+    }
+
+    #[test]
+    fn episodes_of_many_ways_are_launched_one_by_one() {
+        let of = |ways, shots, queries| {
+            let protocol = Protocol::new(ways, shots).with_queries(queries);
+            batch::<Flex>(&sampler(ways, protocol), GATHERED_ON_HOST)
+        };
+        assert_eq!(of(300, 5, 5), 1);
+        assert_eq!(of(5, 5, 15), TOGETHER);
+    }
+
+    #[test]
+    fn observed_episodes_add_up_and_change_nothing() {
+        let sampler = sampler(9, Protocol::new(6, 2).with_queries(3));
+        let (device, test) = (Default::default(), FeatureTest::new(700));
+        for name in ["prototypes", "r2d2", "pt-map"] {
+            let head = AnyHead::<Flex>::with_name(name, [2, 1, 1], &device).unwrap();
+            let done = AtomicUsize::new(0);
+            let observer = |more| {
+                done.fetch_add(more, Ordering::Relaxed);
+            };
+            let observed = test.run_observed(&head, &sampler, &device, &observer);
+            let plain = test.run(&head, &sampler, &device);
+            assert_eq!((observed.accuracy, observed.ci95), (plain.accuracy, plain.ci95), "{name}");
+            assert_eq!(done.into_inner(), 700, "{name}");
+        }
     }
 }

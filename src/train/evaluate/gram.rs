@@ -81,9 +81,9 @@ impl Products {
 pub(super) fn gram_accuracies<B: Backend>(
     head: &dyn GramHead<B>,
     sampler: &FeatureSampler,
-    episodes: usize,
-    together: usize,
+    [episodes, together]: [usize; 2],
     device: &B::Device,
+    observer: &(dyn Fn(usize) + Sync),
 ) -> Vec<f64> {
     let rows = head.transform(sampler.features().tensor::<B>(device));
     let rows = match head.translation_invariant() {
@@ -95,14 +95,18 @@ pub(super) fn gram_accuracies<B: Backend>(
     let products = count.saturating_mul(count);
     if products <= KEPT && products <= (size * size).saturating_mul(episodes) {
         let products = Products::of(rows);
+        observer(0);
         let accuracy = |index| {
             let task = Task::new(sampler, index);
             let gram =
                 TaskGram::new(products.among(&task.rows), task.labels.clone(), protocol.ways);
-            task.accuracy(&head.gram_logits(gram), protocol.ways)
+            let accuracy = task.accuracy(&head.gram_logits(gram), protocol.ways);
+            observer(1);
+            accuracy
         };
         return (0..episodes as u64).into_par_iter().map(accuracy).collect();
     }
+    observer(0);
     let accuracies = |first: usize| {
         let last = (first + together).min(episodes);
         let tasks = first as u64..last as u64;
@@ -110,6 +114,7 @@ pub(super) fn gram_accuracies<B: Backend>(
         let numbers: Vec<_> = tasks.iter().flat_map(|task| task.rows.iter().copied()).collect();
         let labels = tasks.iter().map(|task| task.labels.clone()).collect();
         let logits = task_logits(head, rows.clone(), &numbers, labels, protocol.ways);
+        observer(tasks.len());
         let of_tasks = tasks.iter().zip(&logits);
         of_tasks.map(|(task, logits)| task.accuracy(logits, protocol.ways)).collect::<Vec<_>>()
     };
@@ -166,12 +171,18 @@ pub(super) fn mean_accuracies<B: Backend>(
     sampler: &FeatureSampler,
     episodes: usize,
     device: &B::Device,
+    observer: &(dyn Fn(usize) + Sync),
 ) -> Vec<f64> {
     let features = sampler.features();
     let shape = [features.rows(), features.length()];
     let values = TensorData::new(comparison.rows(features), shape);
     let products = Products::of(Tensor::<B, 2>::from_data(values, device));
-    let accuracy = |index| mean_accuracy(&products, comparison.metric, sampler, index);
+    observer(0);
+    let accuracy = |index| {
+        let accuracy = mean_accuracy(&products, comparison.metric, sampler, index);
+        observer(1);
+        accuracy
+    };
     (0..episodes as u64).into_par_iter().map(accuracy).collect()
 }
 
