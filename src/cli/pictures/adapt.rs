@@ -96,7 +96,6 @@ impl Job for Adapting<'_> {
     }
 }
 
-/// Files of equal content, which count once in a class and are doubtful in two.
 fn changed<B: Backend>(
     args: &AdaptArgs,
     path: &Path,

@@ -27,7 +27,7 @@ const NAMED: usize = 5;
 
 impl RunClasses {
     /// The classes of these sets; `None` if they come from no files that could change.
-    pub(crate) fn of_splits(splits: &Splits) -> Option<Self> {
+    pub(crate) fn from_splits(splits: &Splits) -> Option<Self> {
         Some(Self {
             train: known_classes(&splits.train)?,
             validation: known_classes(&splits.validation)?,

@@ -29,7 +29,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     });
     let mut splits = data.open(split, folder)?;
     let classes = match resumed(args) {
-        None => RunClasses::of_splits(&splits),
+        None => RunClasses::from_splits(&splits),
         Some(run) if run.data == data && run.folder == folder => {
             run.warn_of_unknown_classes();
             if let Some(classes) = &run.classes {

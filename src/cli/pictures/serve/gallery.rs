@@ -204,12 +204,12 @@ impl<B: Backend> Served for Gallery<B> {
         unknown: Option<f64>,
     ) -> Result<Value, GalleryError> {
         let model = self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
-        let found = model.classify(embedding).map_err(|_| GalleryError::NotFinite)?.remove(0);
+        let predictions = model.classify(embedding).map_err(|_| GalleryError::NotFinite)?;
         let nearest = model.nearest(embedding, NEAREST).into_iter().map(|(row, cosine)| {
             let (class, example) = self.example(row);
             json!({"class": class, "example": example, "cosine": rounded(cosine, 4)})
         });
-        let mut answer = described(&found, top, unknown);
+        let mut answer = described(&predictions[0], top, unknown);
         answer["nearest"] = nearest.collect();
         Ok(answer)
     }
