@@ -10,23 +10,6 @@ use super::image_folder::{Class, Source};
 use super::{DataError, Result};
 use crate::files;
 
-/// The files without those whose bytes are equal to an earlier one's, and each of these after the one that it equals.
-///
-/// Only files of one length are read.
-///
-/// # Errors
-/// At the first file that cannot be read.
-pub fn distinct_pictures(files: Vec<PathBuf>) -> Result<(Vec<PathBuf>, Vec<[PathBuf; 2]>)> {
-    let firsts = first_equals(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
-    let repeated = |(place, &first): (usize, &usize)| {
-        (place != first).then(|| [files[first].clone(), files[place].clone()])
-    };
-    let duplicates = firsts.iter().enumerate().filter_map(repeated).collect();
-    let places = files.into_iter().zip(firsts).enumerate();
-    let distinct = places.filter(|(place, (_, first))| place == first);
-    Ok((distinct.map(|(_, (file, _))| file).collect(), duplicates))
-}
-
 /// Classes of images, each of them once.
 pub(super) struct Distinct<'a, E> {
     pub(super) classes: Vec<(&'a str, Vec<&'a E>)>,
@@ -69,8 +52,9 @@ impl<'a, E: Source> Distinct<'a, E> {
     }
 }
 
-/// The place of the first file with the same bytes, of each file: its own, if there is none before it.
-pub(super) fn first_equals(files: &[&Path]) -> Result<Vec<usize>> {
+/// The place of the first file with the same bytes, of each file: its own, if there is none before it. Only files of one length
+/// are read.
+fn first_equals(files: &[&Path]) -> Result<Vec<usize>> {
     let length = |path: &&Path| fs::metadata(path).map(|file| file.len());
     let lengths = files.par_iter().map(|path| length(path).map_err(DataError::read(path)));
     let lengths: Vec<u64> = lengths.collect::<Result<_>>()?;
@@ -101,15 +85,13 @@ mod tests {
             root.path().join(place.to_string())
         });
         let files: Vec<_> = files.collect();
-        let (kept, duplicates) = distinct_pictures(files.clone()).unwrap();
-        assert_eq!(kept, [0, 1, 3].map(|place: usize| files[place].clone()));
-        let pairs = [[0, 2], [1, 4], [0, 5]];
-        assert_eq!(duplicates, pairs.map(|pair| pair.map(|place: usize| files[place].clone())));
+        let files: Vec<_> = files.iter().map(PathBuf::as_path).collect();
+        assert_eq!(first_equals(&files).unwrap(), [0, 1, 0, 3, 1, 0]);
     }
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
-        let error = distinct_pictures(vec!["nowhere/1.png".into()]).unwrap_err().to_string();
+        let error = first_equals(&[Path::new("nowhere/1.png")]).unwrap_err().to_string();
         assert!(error.starts_with("cannot read nowhere/1.png: "), "{error}");
     }
 }

@@ -58,7 +58,6 @@ pub use csv_list::csv_list;
 pub use cub::cub;
 pub use decode::PictureLimits;
 pub(crate) use device_cache::DeviceCache;
-pub use equal_files::distinct_pictures;
 pub use error::DataError;
 pub use features::{Comparison, Features};
 pub use fonts::fonts;
