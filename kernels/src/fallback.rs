@@ -35,3 +35,8 @@ pub(crate) fn all_taken(
 pub(crate) fn all_f32(operation: &'static str, types: impl IntoIterator<Item = DType>) -> bool {
     all_taken(operation, types, |found| found == DType::F32)
 }
+
+/// True if every number of a type is one of f32.
+pub(crate) fn goes_into_f32(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}

@@ -6,12 +6,6 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, Tensor, TensorData, TensorPrimitive};
 
-use crate::inference::depthwise;
-use crate::inference::fused_linear::{self, Activation};
-use crate::inference::{FusedConvOptions, attention, fused_conv2d, layer_norm};
-use crate::rank_update::{self, Coefficient};
-use crate::{gram, inverse_power, weighted_sums};
-
 /// A backend whose float tensors are ordinary memory: reading one is a copy at most.
 pub trait HostBackend: Backend {
     /// The elements of an f32 tensor in row-major order, where they lie like that in memory and can
@@ -48,50 +42,6 @@ impl HostBackend for burn::backend::NdArray<f32, i32> {}
 #[cfg(feature = "candle")]
 #[allow(deprecated)]
 impl HostBackend for burn::backend::Candle<f32, i64> {}
-
-/// The bodies that only a host has, below autodiff, each for the function of its name; tensors are f32, of
-/// checked shapes.
-#[allow(clippy::type_complexity)]
-pub(crate) struct HostTable<B: Backend> {
-    pub attention: fn(FloatTensor<B>, usize) -> FloatTensor<B>,
-    /// The map, a window of 3 or 5 for each channel, scale and shift.
-    pub depthwise: fn([FloatTensor<B>; 4], FusedConvOptions) -> FloatTensor<B>,
-    /// The map, the weight, scale and shift, and what is added.
-    pub fused_conv2d:
-        fn([FloatTensor<B>; 4], FusedConvOptions, Option<FloatTensor<B>>) -> FloatTensor<B>,
-    /// Rows, weight and bias.
-    pub fused_linear:
-        fn([FloatTensor<B>; 3], Activation, Option<fused_linear::Residual<B>>) -> FloatTensor<B>,
-    /// At least one row for each of at least one task.
-    pub gram: fn(FloatTensor<B>, &[usize], usize) -> FloatTensor<B>,
-    /// The inverse and the new mean.
-    pub inverse_power: fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2],
-    /// Rows, gain and shift.
-    pub layer_norm: fn([FloatTensor<B>; 3], f64) -> FloatTensor<B>,
-    pub rank_update: fn(
-        FloatTensor<B>,
-        Coefficient<FloatTensor<B>>,
-        [FloatTensor<B>; 2],
-        Coefficient<FloatTensor<B>>,
-    ) -> FloatTensor<B>,
-    pub weighted_sums: fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
-}
-
-impl<B: HostBackend> HostTable<B> {
-    pub fn new() -> Self {
-        Self {
-            attention: attention::on_host::<B>,
-            depthwise: depthwise::on_host::<B>,
-            fused_conv2d: fused_conv2d::on_host::<B>,
-            fused_linear: fused_linear::on_host::<B>,
-            gram: gram::cpu::on_host::<B>,
-            inverse_power: inverse_power::on_host::<B>,
-            layer_norm: layer_norm::on_host::<B>,
-            rank_update: rank_update::cpu::on_host::<B>,
-            weighted_sums: weighted_sums::cpu::on_host::<B>,
-        }
-    }
-}
 
 pub(crate) fn wrap<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))

@@ -1,7 +1,7 @@
 //! Fused operations for few-shot learning on [Burn](https://burn.dev) backends.
 //!
 //! Every operation is a function generic over `B: Backend`. A backend in the registry takes the fused path
-//! ([`register`] puts another one there); any other runs the plain-Burn reference, which is also the law the
+//! ([`register_host`] puts another one there); any other runs the plain-Burn reference, which is also the law the
 //! fused path is tested against. [`route`] tells which, and [`with_reference`] runs the reference beside it.
 //!
 //! | operation | what is fused |
@@ -60,6 +60,7 @@
 
 mod alloc_counter;
 mod axpy;
+mod backends;
 pub mod batch_norm;
 pub mod channels;
 pub mod conv2d;
@@ -84,6 +85,7 @@ pub mod leaky_relu;
 pub mod limits;
 mod linear;
 pub mod linear_stack;
+mod list_gradients;
 mod lists;
 pub mod local_learning;
 pub mod max_pool;
@@ -97,7 +99,7 @@ pub mod precision;
 mod proto_loss;
 mod prototypes;
 mod rank_update;
-pub mod registry;
+mod registry;
 pub mod task_loss;
 pub mod tiling;
 mod twice_differentiable;
@@ -105,14 +107,17 @@ mod variadic_op;
 mod weighted_sums;
 
 pub use alloc_counter::{CountingAllocator, PeakWatch};
-pub use axpy::{FusedAxpy, axpy, axpy_all, fan_out, scaled_all, seed_cotangents};
+pub use axpy::{axpy, axpy_all, fan_out, scaled_all, seed_cotangents};
+#[cfg(feature = "cube")]
+pub use backends::register_device;
+pub use backends::register_host;
 pub use batch_norm::{NormStatistics, batch_norm};
 pub use conv_stack::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};
 pub use conv2d::conv2d;
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use environment::{UnknownKernels, with_reference};
-pub use gather_images::{FusedGather, GatherCall, gather_images, largest_bank};
+pub use gather_images::{GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};
 pub use gram::gram;
@@ -124,22 +129,18 @@ pub use inference::fused_conv2d::fused_conv2d;
 pub use inference::fused_linear::{Activation, LinearEpilogue, fused_linear};
 pub use inference::layer_norm::layer_norm;
 pub use inverse_power::inverse_power;
-pub use layers::FusedLayers;
 pub use leaky_relu::leaky_relu;
 pub use linear::{linear, product};
 pub use linear_stack::{LinearLayer, linear_stack};
 pub use max_pool::max_pool;
-pub use metrics::{FusedMetrics, split_at};
+pub use metrics::split_at;
 pub use norm_relu::norm_relu;
-pub use optim_step::{FusedSteps, StepOutput, StepRule, StepState, StepTensors, optim_step};
+pub use optim_step::{StepOutput, StepRule, StepState, StepTensors, optim_step};
 pub use precision::{Acceleration, Precision, PrecisionError};
 pub use proto_loss::{EpisodeProtoLoss, ProtoLoss, episode_proto_loss, proto_loss};
 pub use prototypes::prototypes;
 pub use rank_update::{Coefficient, rank_update};
-pub use registry::{
-    FusedOps, Route, check_environment, register, register_accelerator, register_host,
-    register_steps, route,
-};
+pub use registry::{Route, check_environment, route};
 pub use task_loss::{TaskLoss, TaskLossOptions, task_loss, task_loss_with};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::weighted_sums;

@@ -6,7 +6,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use crate::layers::{through_f32, types, wide};
 use crate::linear_stack::{LinearLayer, linear_stack};
 use crate::precision::Precision;
-use crate::registry::{self, StackTable};
+use crate::registry::on_device;
 
 /// `x weight + bias`.
 ///
@@ -66,11 +66,6 @@ pub fn product<B: Backend, const D: usize>(
     let layers = [LinearLayer { weight, bias: None }];
     let found = linear_stack(left.reshape([matrices, rows, depth]), &layers, Precision::F32);
     found.reshape(shape)
-}
-
-/// Whether the operations of `B` are kernels of an accelerator.
-pub(crate) fn on_device<B: Backend>() -> bool {
-    registry::table::<StackTable<B>>().is_some_and(|table| !table.on_host)
 }
 
 pub(crate) fn with_bias<B: Backend>(y: Tensor<B, 2>, bias: Option<Tensor<B, 1>>) -> Tensor<B, 2> {

@@ -1,49 +1,52 @@
-//! Lists on the graph, as one operation: the gradients of `y + alpha x` are `g` and `alpha g`.
+//! Sums on the graph, a list as one operation: the gradients of `y + alpha x` are `g` and `alpha g`.
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, Shape, TensorMetadata};
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 
-use super::FusedAxpy;
+use super::{Axpy, AxpyAll, FanOut, SeedCotangents};
+use crate::layers::node;
+use crate::list_gradients::{completed, inner, terms, where_wanted};
 use crate::lists::in_parts;
-use crate::tiling::OverLanes;
-use crate::variadic_op::{OptionalTensors, record};
+use crate::registry::Runs;
+use crate::variadic_op::record;
 
-impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
-    fn axpy_all(
-        ys: Option<Vec<FloatTensor<Self>>>,
-        alpha: f64,
-        xs: Vec<FloatTensor<Self>>,
+impl<B: Runs<Axpy>, C: CheckpointStrategy> Runs<Axpy> for Autodiff<B, C> {
+    fn run(
+        (y, x): (Option<FloatTensor<Self>>, FloatTensor<Self>),
+        call @ &Axpy { alpha }: &Axpy,
+    ) -> FloatTensor<Self> {
+        let Some(y) = y else { return Self::float_mul_scalar(x, alpha.into()) };
+        let sum = B::run((Some(y.primitive.clone()), x.primitive.clone()), call);
+        node::record::<B, C, 2>([&y, &x], sum, move |g, [to_y, to_x]| {
+            let scaled = |g| B::run((None, g), &Axpy { alpha });
+            [to_y.then(|| g.clone()), to_x.then(|| scaled(g))]
+        })
+    }
+}
+
+impl<B: Runs<AxpyAll>, C: CheckpointStrategy> Runs<AxpyAll> for Autodiff<B, C> {
+    fn run(
+        (ys, xs): (Option<Vec<FloatTensor<Self>>>, Vec<FloatTensor<Self>>),
+        call @ &AxpyAll { alpha }: &AxpyAll,
     ) -> Vec<FloatTensor<Self>> {
-        let sums = B::axpy_all(ys.as_deref().map(inner::<B, C>), alpha, inner::<B, C>(&xs));
+        let sums = B::run((ys.as_deref().map(inner::<B, C>), inner::<B, C>(&xs)), call);
         let plain = ys.as_ref().map_or(0, Vec::len);
         let operands: Vec<_> = ys.into_iter().flatten().chain(xs).collect();
         let terms = terms::<B, C>(&operands);
         record::<B, C>(&operands, sums, move |mut results, wanted| {
-            let scale = |of| B::axpy_all(None, alpha, of);
-            let scaled = of_wanted::<B>(results.clone(), &wanted[plain..], scale);
+            let scale = |gradients| B::run((None, gradients), &AxpyAll { alpha });
+            let scaled = where_wanted::<B>(results.clone(), &wanted[plain..], scale);
             results.truncate(plain);
             completed(&terms, results.into_iter().chain(scaled), wanted)
         })
     }
+}
 
-    fn over_lanes(
-        xs: Vec<FloatTensor<Self>>,
-        lanes: usize,
-        what: OverLanes,
-    ) -> Vec<FloatTensor<Self>> {
-        let terms = terms::<B, C>(&xs);
-        let found = B::over_lanes(inner::<B, C>(&xs), lanes, what);
-        record::<B, C>(&xs, found, move |results, wanted| {
-            let back = |of| B::over_lanes(of, lanes, what.transposed());
-            let found = of_wanted::<B>(results, wanted, back);
-            completed(&terms, found, wanted)
-        })
-    }
-
-    fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
-        let [mut both, second] = B::fan_out(inner::<B, C>(&xs));
+/// The gradients that come back from both users are added.
+impl<B: Runs<FanOut> + Runs<AxpyAll>, C: CheckpointStrategy> Runs<FanOut> for Autodiff<B, C> {
+    fn run(xs: Vec<FloatTensor<Self>>, call: &FanOut) -> [Vec<FloatTensor<Self>>; 2] {
+        let [mut both, second] = <B as Runs<FanOut>>::run(inner::<B, C>(&xs), call);
         both.extend(second);
         let terms = terms::<B, C>(&xs);
         let mut first = record::<B, C>(&xs, both, move |mut results, wanted| {
@@ -56,82 +59,31 @@ impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
             let added = |pairs: Vec<(Option<_>, Option<_>)>| {
                 let (ones, others) =
                     pairs.into_iter().filter_map(|(one, other)| one.zip(other)).unzip();
-                B::axpy_all(Some(ones), 1.0, others).into_iter().map(Some).collect()
+                let sums = <B as Runs<AxpyAll>>::run((Some(ones), others), &AxpyAll { alpha: 1.0 });
+                sums.into_iter().map(Some).collect()
             };
             let both_are_there =
                 |(one, other): &(Option<_>, Option<_>)| one.is_some() && other.is_some();
-            let found =
+            let sums =
                 in_parts(pairs.collect(), both_are_there, added, |(one, other)| one.or(other));
-            completed(&terms, found, wanted)
+            completed(&terms, sums, wanted)
         });
         let second = first.split_off(xs.len());
         [first, second]
     }
+}
 
-    fn seed_cotangents(
-        xs: Vec<FloatTensor<Self>>,
-        cotangents: Vec<FloatTensor<Self>>,
+impl<B: Runs<SeedCotangents>, C: CheckpointStrategy> Runs<SeedCotangents> for Autodiff<B, C> {
+    fn run(
+        [xs, cotangents]: [Vec<FloatTensor<Self>>; 2],
+        call: &SeedCotangents,
     ) -> FloatTensor<Self> {
         let cotangents = inner::<B, C>(&cotangents);
-        let zero = B::seed_cotangents(inner::<B, C>(&xs), cotangents.clone());
+        let zero = B::run([inner::<B, C>(&xs), cotangents.clone()], call);
         let pull_back = move |_, wanted: &[bool]| {
             let each = cotangents.into_iter().zip(wanted);
             each.map(|(cotangent, &wanted)| wanted.then_some(cotangent)).collect()
         };
         record::<B, C>(&xs, vec![zero], pull_back).remove(0)
     }
-}
-
-fn inner<B: FusedAxpy, C: CheckpointStrategy>(
-    of: &[FloatTensor<Autodiff<B, C>>],
-) -> Vec<FloatTensor<B>> {
-    of.iter().map(|tensor| tensor.primitive.clone()).collect()
-}
-
-/// What one operation makes of the wanted ones of those there are.
-fn of_wanted<B: FusedAxpy>(
-    of: OptionalTensors<B>,
-    wanted: &[bool],
-    operation: impl FnOnce(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
-) -> OptionalTensors<B> {
-    let of = of.into_iter().zip(wanted).map(|(of, &wanted)| of.filter(|_| wanted));
-    let all = |of: OptionalTensors<B>| {
-        operation(of.into_iter().flatten().collect()).into_iter().map(Some).collect()
-    };
-    in_parts(of.collect(), Option::is_some, all, |none| none)
-}
-
-/// An operand.
-struct Term<B: FusedAxpy> {
-    is_leaf: bool,
-    shape: Shape,
-    device: B::Device,
-}
-
-fn terms<B: FusedAxpy, C: CheckpointStrategy>(
-    operands: &[FloatTensor<Autodiff<B, C>>],
-) -> Vec<Term<B>> {
-    let term = |tensor: &FloatTensor<Autodiff<B, C>>| Term {
-        is_leaf: tensor.node.parents.is_empty(),
-        shape: tensor.shape(),
-        device: B::float_device(&tensor.primitive),
-    };
-    operands.iter().map(term).collect()
-}
-
-/// The wanted gradients, zeros where nothing depends on a result. A leaf has none there, but what comes
-/// from other operations is asked for one.
-fn completed<B: FusedAxpy>(
-    terms: &[Term<B>],
-    found: impl IntoIterator<Item = Option<FloatTensor<B>>>,
-    wanted: &[bool],
-) -> OptionalTensors<B> {
-    let gradient = |((term, found), &wanted): ((&Term<B>, Option<_>), &bool)| {
-        let zeros = || B::float_zeros(term.shape.clone(), &term.device, DType::F32.into());
-        match wanted {
-            true => found.or_else(|| (!term.is_leaf).then(zeros)),
-            false => None,
-        }
-    };
-    terms.iter().zip(found).zip(wanted).map(gradient).collect()
 }

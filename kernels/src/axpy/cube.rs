@@ -5,17 +5,16 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::FusedAxpy;
+use super::AxpyAll;
 use crate::cube::{Vectors, arrays, empty_all, launch, load, most_tensors, spot, store};
-use crate::tiling::{self, OverLanes};
+use crate::registry::Runs;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedAxpy
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<AxpyAll>
     for CubeBackend<R, F, I, BT>
 {
-    fn axpy_all(
-        ys: Option<Vec<FloatTensor<Self>>>,
-        alpha: f64,
-        xs: Vec<FloatTensor<Self>>,
+    fn run(
+        (ys, xs): (Option<Vec<FloatTensor<Self>>>, Vec<FloatTensor<Self>>),
+        &AxpyAll { alpha }: &AxpyAll,
     ) -> Vec<FloatTensor<Self>> {
         let contiguous = |of: Vec<_>| of.into_iter().map(into_contiguous).collect::<Vec<_>>();
         let (ys, xs) = (ys.map(contiguous), contiguous(xs));
@@ -36,14 +35,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedAxpy
             }
         }
         sums
-    }
-
-    fn over_lanes(
-        xs: Vec<FloatTensor<Self>>,
-        lanes: usize,
-        what: OverLanes,
-    ) -> Vec<FloatTensor<Self>> {
-        tiling::cube::over_lanes(xs, lanes, what)
     }
 }
 

@@ -3,14 +3,14 @@
 use burn::tensor::ops::FloatTensor;
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::FusedAxpy;
+use super::AxpyAll;
 use crate::fusion::{like, record};
+use crate::registry::Runs;
 
-impl<B: FusionBackend + FusedAxpy> FusedAxpy for Fusion<B> {
-    fn axpy_all(
-        ys: Option<Vec<FloatTensor<Self>>>,
-        alpha: f64,
-        xs: Vec<FloatTensor<Self>>,
+impl<B: FusionBackend + Runs<AxpyAll>> Runs<AxpyAll> for Fusion<B> {
+    fn run(
+        (ys, xs): (Option<Vec<FloatTensor<Self>>>, Vec<FloatTensor<Self>>),
+        &AxpyAll { alpha }: &AxpyAll,
     ) -> Vec<FloatTensor<Self>> {
         let (count, added) = (xs.len(), ys.is_some());
         let outputs = xs.iter().map(like).collect();
@@ -18,7 +18,7 @@ impl<B: FusionBackend + FusedAxpy> FusedAxpy for Fusion<B> {
         record::<B, _>("axpy_all", inputs, outputs, move |given| {
             let xs = (0..count).map(|place| given.float(place)).collect();
             let ys = added.then(|| (count..2 * count).map(|place| given.float(place)).collect());
-            B::axpy_all(ys, alpha, xs)
+            B::run((ys, xs), &AxpyAll { alpha })
         })
     }
 }

@@ -15,8 +15,8 @@ use rayon::prelude::*;
 use crate::fallback::all_f32;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
 use crate::lists::{has_elements, in_groups, in_parts};
-use crate::registry::{self, StackTable, function_table};
-use crate::tiling::{self, OverLanes};
+use crate::registry::{self, Body, Operation, Runs};
+use crate::twice_differentiable::InnermostBackend;
 
 /// `y + alpha * x`.
 ///
@@ -38,8 +38,8 @@ pub fn axpy<B: Backend, const D: usize>(
 
 /// [`axpy`] of any rank.
 fn one<B: Backend>(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
-    match registry::f32_table::<StackTable<B>>("axpy", [x.dtype(), y.dtype()]) {
-        Some(table) => (table.axpy)(Some(y), alpha, x),
+    match registry::f32_body::<B, Axpy>("axpy", [x.dtype(), y.dtype()]) {
+        Some(body) => body((Some(y), x), &Axpy { alpha }),
         None if has_elements(&x) => B::float_add(y, B::float_mul_scalar(x, alpha.into())),
         None => y,
     }
@@ -48,15 +48,25 @@ fn one<B: Backend>(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTen
 /// Floats that a thread takes at once: so much work pays for waking it.
 const CHUNK: usize = 1 << 16;
 
-/// `y + alpha x`, or `alpha x` alone, on the host.
-pub(crate) fn host<B: HostBackend>(
-    y: Option<FloatTensor<B>>,
+/// `y + alpha x`, of f32 and the same shape, or `alpha x` alone.
+pub(crate) struct Axpy {
     alpha: f64,
-    x: FloatTensor<B>,
-) -> FloatTensor<B> {
-    let y = y.as_ref().map(elements::<B>);
-    let sum = computed(&elements::<B>(&x), y.as_deref(), alpha as f32);
-    write_shape::<B>(sum, x.shape(), &B::float_device(&x))
+}
+
+impl Operation for Axpy {
+    type Operands<B: Backend> = (Option<FloatTensor<B>>, FloatTensor<B>);
+    type Results<B: Backend> = FloatTensor<B>;
+}
+
+impl<H: HostBackend> Runs<Axpy> for H {
+    fn run(
+        (y, x): (Option<FloatTensor<H>>, FloatTensor<H>),
+        &Axpy { alpha }: &Axpy,
+    ) -> FloatTensor<H> {
+        let y = y.as_ref().map(elements::<H>);
+        let sum = computed(&elements::<H>(&x), y.as_deref(), alpha as f32);
+        write_shape::<H>(sum, x.shape(), &H::float_device(&x))
+    }
 }
 
 /// `y + alpha x`, or `alpha x` alone.
@@ -79,48 +89,45 @@ fn computed(x: &[f32], y: Option<&[f32]>, alpha: f32) -> Vec<f32> {
     all
 }
 
-/// A backend with fused bodies over lists of tensors.
+/// [`axpy`](crate::axpy()) of each `y` and the `x` in its place, or `alpha x` alone.
 ///
-/// A list has at least one tensor. All are f32, of any shape and layout, have elements and lie on one
-/// device.
-pub trait FusedAxpy: Backend {
-    /// `y + alpha x` of each `y` and the `x` in its place, which has its shape, or `alpha x` alone.
-    fn axpy_all(
-        ys: Option<Vec<FloatTensor<Self>>>,
-        alpha: f64,
-        xs: Vec<FloatTensor<Self>>,
-    ) -> Vec<FloatTensor<Self>>;
+/// A list, here and in [`FanOut`] and [`SeedCotangents`], has at least one tensor. All are f32, of any shape
+/// and layout, have elements and lie on one device.
+pub(crate) struct AxpyAll {
+    alpha: f64,
+}
 
-    /// See [`tiled_all`](crate::tiled_all) and [`summed_all`](crate::summed_all). Plain operations, unless a
-    /// backend has better.
-    fn over_lanes(
-        xs: Vec<FloatTensor<Self>>,
-        lanes: usize,
-        what: OverLanes,
-    ) -> Vec<FloatTensor<Self>> {
-        xs.into_iter().map(|x| tiling::reference::over_lanes::<Self>(x, lanes, what)).collect()
-    }
+impl Operation for AxpyAll {
+    type Operands<B: Backend> = (Option<Vec<FloatTensor<B>>>, Vec<FloatTensor<B>>);
+    type Results<B: Backend> = Vec<FloatTensor<B>>;
+}
 
-    /// `xs` twice, see [`fan_out`].
-    fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
+/// See [`fan_out`].
+pub(crate) struct FanOut;
+
+impl Operation for FanOut {
+    type Operands<B: Backend> = Vec<FloatTensor<B>>;
+    type Results<B: Backend> = [Vec<FloatTensor<B>>; 2];
+}
+
+impl<B: InnermostBackend> Runs<FanOut> for B {
+    fn run(xs: Vec<FloatTensor<B>>, _: &FanOut) -> [Vec<FloatTensor<B>>; 2] {
         [xs.clone(), xs]
-    }
-
-    /// See [`seed_cotangents`]; below autodiff, where nothing has a gradient, a zero.
-    fn seed_cotangents(
-        xs: Vec<FloatTensor<Self>>,
-        _cotangents: Vec<FloatTensor<Self>>,
-    ) -> FloatTensor<Self> {
-        Self::float_zeros([1].into(), &Self::float_device(&xs[0]), DType::F32.into())
     }
 }
 
-function_table! {
-    AxpyTable of FusedAxpy {
-        axpy_all: fn(Option<Vec<FloatTensor<B>>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
-        pub over_lanes: fn(Vec<FloatTensor<B>>, usize, OverLanes) -> Vec<FloatTensor<B>>,
-        fan_out: fn(Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2],
-        seed_cotangents: fn(Vec<FloatTensor<B>>, Vec<FloatTensor<B>>) -> FloatTensor<B>,
+/// See [`seed_cotangents`]; the operands are the tensors and their cotangents.
+pub(crate) struct SeedCotangents;
+
+impl Operation for SeedCotangents {
+    type Operands<B: Backend> = [Vec<FloatTensor<B>>; 2];
+    type Results<B: Backend> = FloatTensor<B>;
+}
+
+/// A zero: nothing has a gradient there.
+impl<B: InnermostBackend> Runs<SeedCotangents> for B {
+    fn run([xs, _]: [Vec<FloatTensor<B>>; 2], _: &SeedCotangents) -> FloatTensor<B> {
+        B::float_zeros([1].into(), &B::float_device(&xs[0]), DType::F32.into())
     }
 }
 
@@ -174,7 +181,7 @@ fn summed<B: Backend>(
         None if has_elements(&x) => B::float_mul_scalar(x, alpha.into()),
         None => x,
     };
-    let Some(table) = registry::table::<AxpyTable<B>>() else {
+    let Some(body) = registry::body::<B, AxpyAll>() else {
         return pairs.map(alone).collect();
     };
     let takes = |(y, x): &Pair<B>| {
@@ -182,7 +189,7 @@ fn summed<B: Backend>(
     };
     let batched = |_, pairs: Vec<Pair<B>>| {
         let (ys, xs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-        (table.axpy_all)(ys.into_iter().collect(), alpha, xs)
+        body((ys.into_iter().collect(), xs), &AxpyAll { alpha })
     };
     let device = |(_, x): &Pair<B>| B::float_device(x);
     in_parts(pairs.collect(), takes, |pairs| in_groups(pairs, device, batched), alone)
@@ -191,8 +198,8 @@ fn summed<B: Backend>(
 /// `xs` for two users, tensors of any shapes. Where they are on a graph of an accelerator, the gradients
 /// that come back from both are added in one operation for all tensors; Burn would add them one by one.
 pub fn fan_out<B: Backend>(xs: Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2] {
-    match whole_lists::<B>("fan_out", &xs) {
-        Some(table) => (table.fan_out)(xs),
+    match whole_lists::<B, FanOut>("fan_out", &xs) {
+        Some(body) => body(xs, &FanOut),
         None => [xs.clone(), xs],
     }
 }
@@ -231,8 +238,8 @@ pub fn seed_cotangents<B: Backend>(
     for (x, cotangent) in xs.iter().zip(&cotangents) {
         assert_eq!(x.shape(), cotangent.shape(), "a cotangent has the shape of its tensor");
     }
-    if let Some(table) = whole_lists::<B>("seed_cotangents", &xs) {
-        return (table.seed_cotangents)(xs, cotangents);
+    if let Some(body) = whole_lists::<B, SeedCotangents>("seed_cotangents", &xs) {
+        return body([xs, cotangents], &SeedCotangents);
     }
     let device = B::float_device(&xs[0]);
     let pairs = xs.into_iter().zip(cotangents).filter(|(x, _)| has_elements(x));
@@ -241,14 +248,14 @@ pub fn seed_cotangents<B: Backend>(
     products.reduce(B::float_add).unwrap_or_else(zero)
 }
 
-/// The functions over lists, if they take all of `xs` together.
-fn whole_lists<B: Backend>(
-    what: &'static str,
+/// The body of `O`, if it takes all of `xs` together.
+fn whole_lists<B: Backend, O: Operation>(
+    operation: &'static str,
     xs: &[FloatTensor<B>],
-) -> Option<&'static AxpyTable<B>> {
+) -> Option<Body<B, O>> {
     let types = || xs.iter().map(TensorMetadata::dtype);
     let one_device =
         || xs.windows(2).all(|two| B::float_device(&two[0]) == B::float_device(&two[1]));
-    registry::table::<AxpyTable<B>>()
-        .filter(|_| xs.iter().all(has_elements) && all_f32(what, types()) && one_device())
+    registry::body::<B, O>()
+        .filter(|_| xs.iter().all(has_elements) && all_f32(operation, types()) && one_device())
 }

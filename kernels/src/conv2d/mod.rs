@@ -64,8 +64,9 @@ pub(crate) fn with_tf32<B: Backend>(
         let (x, weight) = (x.cast(FloatDType::F32), weight.cast(FloatDType::F32));
         return with_tf32(x, weight, bias, [stride, padding], tf32).cast(low);
     }
-    let takes = |table: &&LayerTable<B>| {
-        all_taken("conv2d", elements(), |found| found == of && (table.takes)(found))
+    let takes = |_: &&LayerTable<B>| {
+        let takes = registry::taken::<B>();
+        all_taken("conv2d", elements(), |dtype| dtype == of && takes(dtype))
     };
     let Some(table) = registry::table().filter(takes) else {
         return reference::conv2d(x, weight, bias, stride, padding);

@@ -6,13 +6,19 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use super::cpu::StackShape;
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
-use crate::fallback::all_taken;
+use crate::fallback::{all_taken, goes_into_f32};
 use crate::host::{unwrap, wrap};
-use crate::layers::goes_into_f32;
 use crate::precision::Precision;
-use crate::registry::StackTable;
+use crate::registry::{self, Body};
+use crate::twice_differentiable::Twice;
 
-/// What a fused body is told besides its tensors.
+/// The settings of a fused body.
+///
+/// Its operands are images `[n, c, h, w]`, then weight, bias, gamma and beta of every block, then the given
+/// moments, if there are any: mean and variance of every block. It gives the features `[n, c', h', w']` and
+/// untracked vectors of mean and variance of every block's batch, none under running statistics. All operands
+/// are f32, but for images on a device; a bias, gamma or beta that is absent comes as zeros, ones or zeros, a
+/// bias on a device as any numbers.
 #[derive(Clone, Debug)]
 pub struct StackCall {
     /// Shape of one lane's images and blocks.
@@ -66,7 +72,7 @@ pub(crate) fn takes<B: Backend>(
 }
 
 pub(crate) fn run<B: Backend>(
-    table: &StackTable<B>,
+    body: Body<B, Twice<StackCall>>,
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
@@ -77,8 +83,8 @@ pub(crate) fn run<B: Backend>(
     let biased = blocks.iter().map(|block| block.bias.is_some()).collect();
     let call = StackCall { shape, options, running, biased };
     let dtype = call.features_type(images.dtype());
-    let operands = operands(images, blocks, statistics, table.on_host);
-    let (features, moments) = (table.conv_stack)(operands, &call);
+    let operands = operands(images, blocks, statistics, registry::on_host::<B>());
+    let (features, moments) = body(operands, &Twice(call));
     let features = in_type(wrap::<B, 4>(features), dtype);
     StackOutput { features, moments: pairs(moments) }
 }

@@ -19,7 +19,8 @@ pub use fused::StackCall;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::registry::{self, StackTable};
+use crate::registry;
+use crate::twice_differentiable::Twice;
 
 /// Runs `images` through the blocks, each taking the output of the one before.
 ///
@@ -62,12 +63,12 @@ pub fn conv_stack<B: Backend>(
 ) -> StackOutput<B> {
     let shape = block::check(images.dims(), blocks, &statistics, options);
     let options = block::needed(options, &statistics);
-    let table = registry::table::<StackTable<B>>();
-    match table.filter(|_| fused::takes(&images, blocks, &statistics)) {
-        Some(table) if options.ghost_batches > 1 && !table.on_host => {
+    let body = registry::body::<B, Twice<StackCall>>();
+    match body.filter(|_| fused::takes(&images, blocks, &statistics)) {
+        Some(_) if options.ghost_batches > 1 && !registry::on_host::<B>() => {
             ghost::as_lanes(images, blocks, options, conv_stack)
         }
-        Some(table) => fused::run(table, images, blocks, statistics, options, shape),
+        Some(body) => fused::run(body, images, blocks, statistics, options, shape),
         None => reference::conv_stack(images, blocks, statistics, options),
     }
 }

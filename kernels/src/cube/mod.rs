@@ -25,7 +25,6 @@ pub use tiles::{DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles};
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use crate::registry::FusedOps;
 use crate::twice_differentiable::InnermostBackend;
 
 /// A test of each of `laws`, which are about a runtime, for every runtime.
@@ -57,11 +56,6 @@ macro_rules! runtimes {
 pub(crate) use runtimes;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> InnermostBackend
-    for CubeBackend<R, F, I, BT>
-{
-}
-
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedOps
     for CubeBackend<R, F, I, BT>
 {
 }

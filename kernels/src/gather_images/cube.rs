@@ -6,21 +6,26 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::{FusedGather, GatherCall};
+use super::{GatherCall, LargestBank};
 use crate::cube::{array, elementwise, empty, launch, unit_below, vector_size};
+use crate::registry::Runs;
 
 /// A kernel counts bytes in 32 bits.
 const MOST_BYTES: u64 = u32::MAX as u64 - 3;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedGather
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<LargestBank>
     for CubeBackend<R, F, I, BT>
 {
-    fn largest_bank(device: &R::Device) -> u64 {
-        R::client(device).properties().memory.max_page_size.min(MOST_BYTES)
+    fn run(device: R::Device, _: &LargestBank) -> u64 {
+        R::client(&device).properties().memory.max_page_size.min(MOST_BYTES)
     }
+}
 
-    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
-        let [bank, chosen] = of.map(into_contiguous);
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<GatherCall>
+    for CubeBackend<R, F, I, BT>
+{
+    fn run(operands: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
+        let [bank, chosen] = operands.map(into_contiguous);
         let [_, chosen_examples] = chosen.meta.shape().dims();
         let GatherCall { tasks, examples, shape: [c, h, w], gains, shifts } = call;
         let values = c * h * w;

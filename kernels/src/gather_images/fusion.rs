@@ -4,19 +4,22 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::{FusedGather, GatherCall};
+use super::{GatherCall, LargestBank};
 use crate::fusion::record_one;
+use crate::registry::Runs;
 
-impl<B: FusionBackend + FusedGather> FusedGather for Fusion<B> {
-    fn largest_bank(device: &Self::Device) -> u64 {
-        B::largest_bank(device)
+impl<B: FusionBackend + Runs<LargestBank>> Runs<LargestBank> for Fusion<B> {
+    fn run(device: Self::Device, call: &LargestBank) -> u64 {
+        B::run(device, call)
     }
+}
 
-    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
+impl<B: FusionBackend + Runs<GatherCall>> Runs<GatherCall> for Fusion<B> {
+    fn run(operands: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
         let output = (Shape::new(call.output()), DType::F32);
         let call = call.clone();
-        record_one::<B, _>("gather_images", of.into(), output, move |given| {
-            B::gather_images([given.int(0), given.int(1)], &call)
+        record_one::<B, _>("gather_images", operands.into(), output, move |given| {
+            B::run([given.int(0), given.int(1)], &call)
         })
     }
 }

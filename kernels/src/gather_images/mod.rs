@@ -16,7 +16,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Int, Tensor};
 
 use crate::host::wrap;
-use crate::registry::{self, function_table};
+use crate::registry::{self, Operation, Runs};
 
 /// Which of the chosen images are gathered, and what is made of their bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,39 +41,38 @@ impl GatherCall {
     }
 }
 
-/// A backend with a body that gathers images, an accelerator: on a host, data sets write them where
-/// they are wanted.
-pub trait FusedGather: Backend {
-    /// Bytes of the largest bank that the body takes on `device`.
-    fn largest_bank(device: &Self::Device) -> u64;
-
-    /// See [`gather_images`](crate::gather_images()), of the bank and what is chosen; there is an image to
-    /// gather, and shapes have been checked.
-    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self>;
+/// On an accelerator: on a host, data sets write images where they are wanted. The operands are the bank and
+/// the choice; there is an image to gather, and shapes have been checked.
+impl Operation for GatherCall {
+    type Operands<B: Backend> = [IntTensor<B>; 2];
+    type Results<B: Backend> = FloatTensor<B>;
 }
 
 /// Nothing here can be differentiated.
-impl<B: FusedGather, C: CheckpointStrategy> FusedGather for Autodiff<B, C> {
-    fn largest_bank(device: &Self::Device) -> u64 {
-        B::largest_bank(device)
-    }
-
-    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
-        <Self as AutodiffBackend>::from_inner(B::gather_images(of, call))
+impl<B: Runs<GatherCall>, C: CheckpointStrategy> Runs<GatherCall> for Autodiff<B, C> {
+    fn run(operands: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
+        <Self as AutodiffBackend>::from_inner(B::run(operands, call))
     }
 }
 
-function_table! {
-    GatherTable of FusedGather {
-        largest_bank: fn(&B::Device) -> u64,
-        gather_images: fn([IntTensor<B>; 2], &GatherCall) -> FloatTensor<B>,
+/// See [`largest_bank`].
+pub(crate) struct LargestBank;
+
+impl Operation for LargestBank {
+    type Operands<B: Backend> = B::Device;
+    type Results<B: Backend> = u64;
+}
+
+impl<B: Runs<LargestBank>, C: CheckpointStrategy> Runs<LargestBank> for Autodiff<B, C> {
+    fn run(device: B::Device, call: &LargestBank) -> u64 {
+        B::run(device, call)
     }
 }
 
 /// Bytes of the largest bank that `device` gathers images from by a fused body; none where
 /// [`gather_images`](crate::gather_images()) is plain Burn operations.
 pub fn largest_bank<B: Backend>(device: &B::Device) -> Option<u64> {
-    registry::table::<GatherTable<B>>().map(|table| (table.largest_bank)(device))
+    registry::body::<B, LargestBank>().map(|body| body(device.clone(), &LargestBank))
 }
 
 /// Images from a bank, in one pass: `gain * byte + shift`, by channel, of f32.
@@ -124,10 +123,8 @@ pub fn gather_images<B: Backend>(
         return Tensor::empty(call.output(), (&bank.device(), DType::F32));
     }
     assert!(bank.dims() != [0], "images of {c}x{h}x{w} from a bank that is empty");
-    match registry::table::<GatherTable<B>>() {
-        Some(table) => {
-            wrap((table.gather_images)([bank.into_primitive(), chosen.into_primitive()], call))
-        }
+    match registry::body::<B, GatherCall>() {
+        Some(body) => wrap(body([bank.into_primitive(), chosen.into_primitive()], call)),
         None => reference::gather_images(bank, chosen, call),
     }
 }

@@ -2,9 +2,14 @@
 
 use std::ops::{Add, Deref};
 
+use burn::tensor::TensorMetadata;
+use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
 
-use crate::cpu::instruction_set::InstructionSet;
+use super::GradStatsCall;
+use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::host::{HostBackend, elements, into_elements, write_shape};
+use crate::registry::Runs;
 
 /// Floats in a chunk: a task of a thread, and a summand.
 const CHUNK: usize = 1 << 14;
@@ -12,8 +17,30 @@ const CHUNK: usize = 1 << 14;
 /// Floats over all gradients from which it pays to wake another thread.
 const PARALLEL: usize = 1 << 18;
 
+impl<H: HostBackend> Runs<GradStatsCall> for H {
+    fn run(
+        gradients: Vec<FloatTensor<H>>,
+        &GradStatsCall { factor }: &GradStatsCall,
+    ) -> (Vec<FloatTensor<H>>, f64) {
+        let body = chosen();
+        if factor == 1.0 {
+            let slices: Vec<_> = gradients.iter().map(elements::<H>).collect();
+            let sum = squares(body, &slices);
+            drop(slices);
+            return (gradients, sum);
+        }
+        let places: Vec<_> =
+            gradients.iter().map(|tensor| (tensor.shape(), H::float_device(tensor))).collect();
+        let mut scaled: Vec<_> = gradients.into_iter().map(into_elements::<H>).collect();
+        let sum = scale(body, &mut scaled, factor as f32);
+        let tensors = scaled.into_iter().zip(places);
+        let tensor = |(elements, (shape, device))| write_shape::<H>(elements, shape, &device);
+        (tensors.map(tensor).collect(), sum)
+    }
+}
+
 /// The sum of the squares of all elements, chunk by chunk in order.
-pub fn squares<T: Deref<Target = [f32]>>(body: &dyn InstructionSet, of: &[T]) -> f64 {
+fn squares<T: Deref<Target = [f32]>>(body: &dyn InstructionSet, of: &[T]) -> f64 {
     let floats = of.iter().map(|elements| elements.len()).sum();
     let chunks = of.iter().flat_map(|elements| elements.chunks(CHUNK)).collect();
     total(chunks, floats, |chunk: &[f32]| {
@@ -24,7 +51,7 @@ pub fn squares<T: Deref<Target = [f32]>>(body: &dyn InstructionSet, of: &[T]) ->
 }
 
 /// Multiplies all elements, and returns the sum of their squares.
-pub fn scale(body: &dyn InstructionSet, of: &mut [Vec<f32>], factor: f32) -> f64 {
+fn scale(body: &dyn InstructionSet, of: &mut [Vec<f32>], factor: f32) -> f64 {
     let floats = of.iter().map(Vec::len).sum();
     let chunks = of.iter_mut().flat_map(|elements| elements.chunks_mut(CHUNK)).collect();
     total(chunks, floats, |chunk: &mut [f32]| {

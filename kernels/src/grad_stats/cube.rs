@@ -3,17 +3,19 @@
 //! Gradients are f32, f16 or bf16; they are scaled and measured in f32, as they are written.
 
 use burn::tensor::DType;
-use burn_cubecl::CubeRuntime;
+use burn::tensor::ops::FloatTensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::PART;
+use super::{GradParts, GradPartsCall, GradStatsCall, PART};
 use crate::cube::{
     ShareList, Shares, array, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, launch,
     load, most_tensors, share, store, vector_size, wide,
 };
 use crate::lists::grouped;
+use crate::registry::Runs;
 
 /// Adds up `factor * input`, in parts that end with 0 if all elements were finite, 1 if some were
 /// infinite, 2 if some were no numbers; written to `output` where `scaled`; the two may be one. Parts are those
@@ -149,20 +151,32 @@ fn write_parts<R: CubeRuntime>(
     }
 }
 
-/// See [`FusedSteps`](crate::optim_step::FusedSteps).
-pub fn grad_stats<R: CubeRuntime>(
-    gradients: Vec<CubeTensor<R>>,
-    factor: f64,
-) -> (Vec<CubeTensor<R>>, f64) {
-    let [scaled, parts] = scaled_with_parts(gradients, factor);
-    let read = |parts| burn_cubecl::ops::into_data_sync(parts).into_vec::<f32>().expect("floats");
-    let found = parts.into_iter().map(read);
-    let squares = found.map(|parts| parts.chunks_exact(PART).map(squares).sum::<f64>()).sum();
-    (scaled, squares)
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<GradStatsCall>
+    for CubeBackend<R, F, I, BT>
+{
+    fn run(
+        gradients: Vec<FloatTensor<Self>>,
+        &GradStatsCall { factor }: &GradStatsCall,
+    ) -> (Vec<FloatTensor<Self>>, f64) {
+        let [scaled, parts] = scaled_with_parts(gradients, factor);
+        let read =
+            |parts| burn_cubecl::ops::into_data_sync(parts).into_vec::<f32>().expect("floats");
+        let sum = |parts: Vec<f32>| parts.chunks_exact(PART).map(squares).sum::<f64>();
+        (scaled, parts.into_iter().map(read).map(sum).sum())
+    }
+}
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<GradPartsCall>
+    for CubeBackend<R, F, I, BT>
+{
+    fn run(gradients: Vec<FloatTensor<Self>>, _: &GradPartsCall) -> GradParts<Self> {
+        let [_, parts] = scaled_with_parts(gradients, 1.0);
+        (parts, squares)
+    }
 }
 
 /// Every gradient times `factor`, and the parts of each device, of which nothing is read.
-pub fn scaled_with_parts<R: CubeRuntime>(
+fn scaled_with_parts<R: CubeRuntime>(
     gradients: Vec<CubeTensor<R>>,
     factor: f64,
 ) -> [Vec<CubeTensor<R>>; 2] {
@@ -200,7 +214,7 @@ fn parts<R: CubeRuntime>(of: &[&Scaled<R>], factor: f64) -> CubeTensor<R> {
     parts
 }
 
-pub fn squares(part: &[f32]) -> f64 {
+fn squares(part: &[f32]) -> f64 {
     match part[2] {
         0.0 => f64::from(part[0]).powi(2) * f64::from(part[1]),
         1.0 => f64::INFINITY,

@@ -1,10 +1,12 @@
 //! Whether all gradients are finite, their joint norm, and their unscaling, in one pass.
 
-pub(crate) mod cpu;
+mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
-pub(crate) mod cube;
-pub(crate) mod reference;
+mod cube;
+#[cfg(feature = "fusion")]
+mod fusion;
+mod reference;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -13,8 +15,7 @@ use burn::tensor::{Tensor, TensorData, TensorMetadata};
 use crate::fallback::all_taken;
 use crate::host::wrap;
 use crate::lists::{has_elements, in_parts};
-use crate::optim_step::StepTable;
-use crate::registry;
+use crate::registry::{self, Body, Operation};
 
 /// Statistics of gradients before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,13 +56,13 @@ pub fn grad_stats<B: Backend>(
     factor: f64,
 ) -> (Vec<FloatTensor<B>>, GradStats) {
     let mut squares = 0.0;
-    let table = table::<B>(&gradients);
+    let body = body::<B, GradStatsCall>(&gradients);
     let batched = |gradients| {
-        let (gradients, found) = match table {
-            Some(table) => (table.grad_stats)(gradients, factor),
+        let (gradients, sum) = match body {
+            Some(body) => body(gradients, &GradStatsCall { factor }),
             None => reference::grad_stats::<B>(gradients, factor),
         };
-        squares = found;
+        squares = sum;
         gradients
     };
     let gradients = in_parts(gradients, has_elements, batched, |nothing| nothing);
@@ -100,24 +101,44 @@ impl<B: Backend> DeviceGradStats<B> {
 
 /// What [`grad_stats`] with a factor of 1 tells of gradients, without reading from the device.
 pub fn grad_stats_on_device<B: Backend>(gradients: Vec<FloatTensor<B>>) -> DeviceGradStats<B> {
-    let table = table::<B>(&gradients);
+    let body = body::<B, GradPartsCall>(&gradients);
     let filled: Vec<_> = gradients.into_iter().filter(has_elements).collect();
-    let (parts, squares) = match table {
-        Some(table) if !filled.is_empty() => (table.grad_parts)(filled),
+    let (parts, squares) = match body {
+        Some(body) if !filled.is_empty() => body(filled, &GradPartsCall),
         _ => reference::grad_parts::<B>(filled),
     };
     DeviceGradStats { parts: parts.into_iter().map(wrap).collect(), squares }
 }
 
-/// Vectors of parts, of [`PART`] floats each, and what makes the sum of squares of a part.
-pub type GradParts<B> = (Vec<FloatTensor<B>>, fn(&[f32]) -> f64);
+/// Vectors of parts, of [`PART`] floats each, and the function that makes the sum of squares of a part.
+type GradParts<B> = (Vec<FloatTensor<B>>, fn(&[f32]) -> f64);
 
-/// Floats of a part: the largest magnitude, the sum of squares divided by its square, and what tells of
+/// Floats of a part: the largest magnitude, the sum of squares divided by its square, and a mark of
 /// elements that are not finite.
-pub const PART: usize = 3;
+const PART: usize = 3;
 
-/// The table of `B`, if it takes all of these.
-fn table<B: Backend>(gradients: &[FloatTensor<B>]) -> Option<&'static StepTable<B>> {
+/// Every gradient times the factor, untouched if that is one, and the sum of the squares of all elements of the
+/// result, with one read-back, below autodiff; there is a gradient, and all have elements. The sum is finite if
+/// all elements are, infinite if some are, and NaN if one is NaN.
+pub(crate) struct GradStatsCall {
+    factor: f64,
+}
+
+impl Operation for GradStatsCall {
+    type Operands<B: Backend> = Vec<FloatTensor<B>>;
+    type Results<B: Backend> = (Vec<FloatTensor<B>>, f64);
+}
+
+/// The statistics that stay on the device, below autodiff; there is a gradient, and all have elements.
+pub(crate) struct GradPartsCall;
+
+impl Operation for GradPartsCall {
+    type Operands<B: Backend> = Vec<FloatTensor<B>>;
+    type Results<B: Backend> = GradParts<B>;
+}
+
+/// The body of `O`, if it takes all of these.
+fn body<B: Backend, O: Operation>(gradients: &[FloatTensor<B>]) -> Option<Body<B, O>> {
     let types = gradients.iter().map(TensorMetadata::dtype);
-    registry::table().filter(|table: &&StepTable<B>| all_taken("grad_stats", types, table.takes))
+    registry::body().filter(|_| all_taken("grad_stats", types, registry::taken::<B>()))
 }

@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorMetadata};
 
-use super::GradParts;
+use super::{GradParts, PART};
 use crate::host::{read, unwrap, wrap};
 
 /// Every gradient times `factor`, and the sum of all squares of the result; there is a gradient, and all have
@@ -23,7 +23,7 @@ pub fn grad_stats<B: Backend>(
     let device = parts[0].device();
     let parts = parts.into_iter().map(|part| part.to_device(&device)).collect();
     let parts = read(Tensor::cat(parts, 0));
-    (gradients, parts.chunks_exact(super::PART).map(squares).sum())
+    (gradients, parts.chunks_exact(PART).map(squares).sum())
 }
 
 /// A part of each gradient, on its device; all have elements.

@@ -4,24 +4,27 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
 use rayon::prelude::*;
 
-use super::reference;
+use super::{Gram, reference};
 use crate::cpu::buffers::Buffer;
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
+use crate::registry::Runs;
 
-/// See [`HostTable`](crate::host::HostTable).
-pub fn on_host<B: HostBackend>(x: FloatTensor<B>, rows: &[usize], size: usize) -> FloatTensor<B> {
-    let (device, features, body) = (B::float_device(&x), x.shape()[1], chosen());
-    let products = match B::borrow(&x) {
-        Some(x) => gram(body, x, features, rows, size),
-        // Copied are the rows that are asked for, not all there are.
-        None => {
-            let x = unwrap(reference::picked::<B>(wrap(x), rows));
-            let numbers: Vec<_> = (0..rows.len()).collect();
-            gram(body, &elements::<B>(&x), features, &numbers, size)
-        }
-    };
-    write_shape::<B>(products, Shape::new([rows.len() / size, size, size]), &device)
+impl<H: HostBackend> Runs<Gram> for H {
+    fn run(x: FloatTensor<H>, Gram { rows, size }: &Gram) -> FloatTensor<H> {
+        let size = *size;
+        let (device, features, body) = (H::float_device(&x), x.shape()[1], chosen());
+        let products = match H::borrow(&x) {
+            Some(x) => gram(body, x, features, rows, size),
+            // Copied are the rows that are asked for, not all there are.
+            None => {
+                let x = unwrap(reference::picked::<H>(wrap(x), rows));
+                let numbers: Vec<_> = (0..rows.len()).collect();
+                gram(body, &elements::<H>(&x), features, &numbers, size)
+            }
+        };
+        write_shape::<H>(products, Shape::new([rows.len() / size, size, size]), &device)
+    }
 }
 
 /// The products among `size` rows of `x` at a time, whose numbers are `rows`.

@@ -4,10 +4,11 @@ pub(crate) mod cpu;
 mod reference;
 
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{HostTable, unwrap, wrap};
-use crate::registry;
+use crate::host::{unwrap, wrap};
+use crate::registry::{self, Operation};
 
 /// The Gram matrices `x x^T` of tasks, each with `size` of the rows of `x`.
 ///
@@ -47,8 +48,19 @@ pub fn gram<B: Backend>(x: Tensor<B, 2>, rows: &[usize], size: usize) -> Tensor<
         return Tensor::zeros([tasks, size, size], (&x.device(), x.dtype()));
     }
     let x = unwrap(x);
-    wrap(match registry::f32_table::<HostTable<B>>("gram", [x.dtype()]) {
-        Some(table) => (table.gram)(x, rows, size),
+    wrap(match registry::f32_body::<B, Gram>("gram", [x.dtype()]) {
+        Some(body) => body(x, &Gram { rows: rows.to_vec(), size }),
         None => reference::gram::<B>(x, rows, size),
     })
+}
+
+/// The products among `size` of these rows at a time, at least one row for each of at least one task.
+pub(crate) struct Gram {
+    rows: Vec<usize>,
+    size: usize,
+}
+
+impl Operation for Gram {
+    type Operands<B: Backend> = FloatTensor<B>;
+    type Results<B: Backend> = FloatTensor<B>;
 }

@@ -10,8 +10,8 @@ use crate::cpu::buffers::{Buffer, as_uninit};
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::gemm::{Gemm, RightMatrix};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
-use crate::registry;
+use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
+use crate::registry::{self, Operation, Runs};
 
 /// Queries whose scores are in memory at a time.
 const QUERIES: usize = 64;
@@ -33,35 +33,46 @@ pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
     if n * tokens * all == 0 {
         return Tensor::zeros([n, tokens, all / 3], (&qkv.device(), qkv.dtype()));
     }
-    match registry::f32_table::<HostTable<B>>("attention", [qkv.dtype()]) {
-        Some(table) => wrap((table.attention)(unwrap(qkv), heads)),
+    match registry::f32_body::<B, Attention>("attention", [qkv.dtype()]) {
+        Some(body) => wrap(body(unwrap(qkv), &Attention { heads })),
         None => reference::attention(qkv, heads),
     }
 }
 
-/// See [`HostTable`](crate::host::HostTable).
-pub(crate) fn on_host<B: HostBackend>(qkv: FloatTensor<B>, heads: usize) -> FloatTensor<B> {
-    let [n, tokens, all]: [usize; 3] = qkv.shape().dims();
-    let (width, each) = (all / 3, all / (3 * heads));
-    let values = elements::<B>(&qkv);
-    let mut of_heads = Buffer::stale(n * tokens * width);
-    let body = chosen();
-    of_heads.par_chunks_exact_mut(tokens * each).enumerate().for_each(|(place, out)| {
-        let (image, head) = (place / heads, place % heads);
-        let of_image = &values[image * tokens * all..][..tokens * all];
-        let part = |index: usize| &of_image[index * width + head * each..];
-        attend(body, [part(0), part(1), part(2)], all, [tokens, each], out);
-    });
-    let mut y = vec![0.0; n * tokens * width];
-    y.par_chunks_exact_mut(tokens * width).enumerate().for_each(|(image, y)| {
-        for (place, to) in y.chunks_exact_mut(each).enumerate() {
-            let (token, head) = (place / heads, place % heads);
-            let from = ((image * heads + head) * tokens + token) * each;
-            to.copy_from_slice(&of_heads[from..][..each]);
-        }
-    });
-    drop(values);
-    write_like::<B, 3>(&qkv, y, [n, tokens, width])
+/// Attention of so many heads.
+pub(crate) struct Attention {
+    heads: usize,
+}
+
+impl Operation for Attention {
+    type Operands<B: Backend> = FloatTensor<B>;
+    type Results<B: Backend> = FloatTensor<B>;
+}
+
+impl<H: HostBackend> Runs<Attention> for H {
+    fn run(qkv: FloatTensor<H>, &Attention { heads }: &Attention) -> FloatTensor<H> {
+        let [n, tokens, all]: [usize; 3] = qkv.shape().dims();
+        let (width, each) = (all / 3, all / (3 * heads));
+        let values = elements::<H>(&qkv);
+        let mut of_heads = Buffer::stale(n * tokens * width);
+        let body = chosen();
+        of_heads.par_chunks_exact_mut(tokens * each).enumerate().for_each(|(place, out)| {
+            let (image, head) = (place / heads, place % heads);
+            let of_image = &values[image * tokens * all..][..tokens * all];
+            let part = |index: usize| &of_image[index * width + head * each..];
+            attend(body, [part(0), part(1), part(2)], all, [tokens, each], out);
+        });
+        let mut y = vec![0.0; n * tokens * width];
+        y.par_chunks_exact_mut(tokens * width).enumerate().for_each(|(image, y)| {
+            for (place, to) in y.chunks_exact_mut(each).enumerate() {
+                let (token, head) = (place / heads, place % heads);
+                let from = ((image * heads + head) * tokens + token) * each;
+                to.copy_from_slice(&of_heads[from..][..each]);
+            }
+        });
+        drop(values);
+        write_like::<H, 3>(&qkv, y, [n, tokens, width])
+    }
 }
 
 /// Writes what the tokens of one head, rows as far apart as given, make of each other's values.

@@ -10,8 +10,8 @@ use super::{FusedConvOptions, reference};
 use crate::cpu::buffers::{Buffer, in_parts};
 use crate::cpu::depthwise::{Depthwise, padded_floats};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
-use crate::registry;
+use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
+use crate::registry::{self, Operation, Runs};
 
 /// Multiply-adds that are worth a task of their own.
 const PARALLEL: usize = 1 << 18;
@@ -47,28 +47,37 @@ pub fn depthwise_conv2d<B: Backend>(
         return Tensor::zeros(shape, (&x.device(), x.dtype()));
     }
     let types = [x.dtype(), filters.dtype(), scale.dtype(), shift.dtype()];
-    let table = registry::f32_table::<HostTable<B>>("depthwise_conv2d", types);
-    match table.filter(|_| matches!(window, 3 | 5)) {
-        Some(table) => {
-            let of = [unwrap(x), unwrap(filters), unwrap(scale), unwrap(shift)];
-            wrap((table.depthwise)(of, options))
+    let body = registry::f32_body::<B, DepthwiseConv>("depthwise_conv2d", types);
+    match body.filter(|_| matches!(window, 3 | 5)) {
+        Some(body) => {
+            let operands = [unwrap(x), unwrap(filters), unwrap(scale), unwrap(shift)];
+            wrap(body(operands, &DepthwiseConv(options)))
         }
         None => reference::depthwise_conv2d(x, filters, [scale, shift], options),
     }
 }
 
-/// See [`HostTable`](crate::host::HostTable).
-pub(crate) fn on_host<B: HostBackend>(
-    tensors: [FloatTensor<B>; 4],
-    options: FusedConvOptions,
-) -> FloatTensor<B> {
-    let shape @ [n, c, ..]: [usize; 4] = tensors[0].shape().dims();
-    let window = tensors[1].shape()[3];
-    let size = options.out(shape, window).expect("checked by the caller");
-    let values = tensors.each_ref().map(elements::<B>);
-    let values = values.each_ref().map(|of| &**of);
-    let y = depthwise(chosen(), values, shape, size, options);
-    write_like::<B, 4>(&tensors[0], y, [n, c, size[0], size[1]])
+/// The convolution of a map with a window of 3 or 5 for each channel, scale and shift.
+pub(crate) struct DepthwiseConv(FusedConvOptions);
+
+impl Operation for DepthwiseConv {
+    type Operands<B: Backend> = [FloatTensor<B>; 4];
+    type Results<B: Backend> = FloatTensor<B>;
+}
+
+impl<H: HostBackend> Runs<DepthwiseConv> for H {
+    fn run(
+        tensors: [FloatTensor<H>; 4],
+        &DepthwiseConv(options): &DepthwiseConv,
+    ) -> FloatTensor<H> {
+        let shape @ [n, c, ..]: [usize; 4] = tensors[0].shape().dims();
+        let window = tensors[1].shape()[3];
+        let size = options.out(shape, window).expect("checked by the caller");
+        let values = tensors.each_ref().map(elements::<H>);
+        let values = values.each_ref().map(|of| &**of);
+        let y = depthwise(chosen(), values, shape, size, options);
+        write_like::<H, 4>(&tensors[0], y, [n, c, size[0], size[1]])
+    }
 }
 
 /// The convolution of `x` `[n, c, h, w]`; a plane is one thread's. There is at least one.

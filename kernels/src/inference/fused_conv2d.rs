@@ -12,8 +12,8 @@ use crate::cpu::epilogue::Epilogue;
 use crate::cpu::gemm::{Gemm, RightMatrix};
 use crate::cpu::im2col::Windows;
 use crate::cpu::instruction_set::chosen;
-use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
-use crate::registry;
+use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
+use crate::registry::{self, Operation, Runs};
 
 /// A convolution, times `scale` plus `shift` by channel, within bounds, plus `add`: the first layer, the expansion and
 /// the projection of mobile networks, with batch-norm by running averages, ReLU6 and residual.
@@ -51,60 +51,69 @@ pub fn fused_conv2d<B: Backend>(
     }
     let types = [x.dtype(), weight.dtype(), scale.dtype(), shift.dtype()];
     let types = types.into_iter().chain(add.as_ref().map(|add| add.dtype()));
-    match registry::f32_table::<HostTable<B>>("fused_conv2d", types) {
-        Some(table) if channels > 0 => {
-            let of = [unwrap(x), unwrap(weight), unwrap(scale), unwrap(shift)];
-            wrap((table.fused_conv2d)(of, options, add.map(unwrap)))
+    match registry::f32_body::<B, FusedConv>("fused_conv2d", types) {
+        Some(body) if channels > 0 => {
+            let operands = [unwrap(x), unwrap(weight), unwrap(scale), unwrap(shift)];
+            wrap(body((operands, add.map(unwrap)), &FusedConv(options)))
         }
         _ => reference::fused_conv2d(x, weight, [scale, shift], options, add),
     }
 }
 
-/// See [`HostTable`](crate::host::HostTable).
-pub(crate) fn on_host<B: HostBackend>(
-    tensors: [FloatTensor<B>; 4],
-    options: FusedConvOptions,
-    add: Option<FloatTensor<B>>,
-) -> FloatTensor<B> {
-    let shape @ [n, channels, h, w]: [usize; 4] = tensors[0].shape().dims();
-    let [outputs, .., window]: [usize; 4] = tensors[1].shape().dims();
-    let out = options.out(shape, window).expect("checked by the caller");
-    let (steps, pixels, body) = (channels * window * window, out[0] * out[1], chosen());
-    let values = tensors.each_ref().map(elements::<B>);
-    let [x, weight, scale, shift] = values.each_ref().map(|of| &**of);
-    let add = add.as_ref().map(elements::<B>);
-    let rows = rows_of_a_task(outputs, steps * pixels);
-    let FusedConvOptions { stride, padding: [top, left, ..], bounds } = options;
-    let right = |image: usize| {
-        let x = &x[image * channels * h * w..][..channels * h * w];
-        let width = body.tile() / 2;
-        match [window, stride] {
-            [1, 1] => RightMatrix::new(width, (x, pixels), [channels, pixels]),
-            _ => {
-                let before = [top, left];
-                let windows = Windows { x, size: [h, w], window, stride, before, out };
-                RightMatrix::im2col(width, &windows)
+/// The convolution of a map with the weight, scale and shift, and the summand.
+pub(crate) struct FusedConv(FusedConvOptions);
+
+impl Operation for FusedConv {
+    type Operands<B: Backend> = ([FloatTensor<B>; 4], Option<FloatTensor<B>>);
+    type Results<B: Backend> = FloatTensor<B>;
+}
+
+impl<H: HostBackend> Runs<FusedConv> for H {
+    fn run(
+        (tensors, add): ([FloatTensor<H>; 4], Option<FloatTensor<H>>),
+        &FusedConv(options): &FusedConv,
+    ) -> FloatTensor<H> {
+        let shape @ [n, channels, h, w]: [usize; 4] = tensors[0].shape().dims();
+        let [outputs, .., window]: [usize; 4] = tensors[1].shape().dims();
+        let out = options.out(shape, window).expect("checked by the caller");
+        let (steps, pixels, body) = (channels * window * window, out[0] * out[1], chosen());
+        let values = tensors.each_ref().map(elements::<H>);
+        let [x, weight, scale, shift] = values.each_ref().map(|of| &**of);
+        let add = add.as_ref().map(elements::<H>);
+        let rows = rows_of_a_task(outputs, steps * pixels);
+        let FusedConvOptions { stride, padding: [top, left, ..], bounds } = options;
+        let right = |image: usize| {
+            let x = &x[image * channels * h * w..][..channels * h * w];
+            let width = body.tile() / 2;
+            match [window, stride] {
+                [1, 1] => RightMatrix::new(width, (x, pixels), [channels, pixels]),
+                _ => {
+                    let before = [top, left];
+                    let windows = Windows { x, size: [h, w], window, stride, before, out };
+                    RightMatrix::im2col(width, &windows)
+                }
             }
-        }
-    };
-    let write = |right: &RightMatrix<'_>, [image, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
-        let (first, count) = (task * rows, y.len() / pixels);
-        let place = (image * outputs + first) * pixels;
-        let job = Gemm {
-            a: (&weight[first * steps..], steps),
-            b: right,
-            rows: count,
-            epilogue: Epilogue::Rows {
-                scale: &scale[first..][..count],
-                shift: &shift[first..][..count],
-                bounds,
-                add: add.as_deref().map(|add| &add[place..][..y.len()]),
-            },
         };
-        body.gemm(&job, (y, pixels));
-    };
-    // SAFETY: a part is whole rows, and a product writes all of them.
-    let y = unsafe { in_parts(n, [outputs * pixels, rows * pixels], right, write) };
-    drop(values);
-    write_like::<B, 4>(&tensors[0], y, [n, outputs, out[0], out[1]])
+        let write =
+            |right: &RightMatrix<'_>, [image, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
+                let (first, count) = (task * rows, y.len() / pixels);
+                let place = (image * outputs + first) * pixels;
+                let job = Gemm {
+                    a: (&weight[first * steps..], steps),
+                    b: right,
+                    rows: count,
+                    epilogue: Epilogue::Rows {
+                        scale: &scale[first..][..count],
+                        shift: &shift[first..][..count],
+                        bounds,
+                        add: add.as_deref().map(|add| &add[place..][..y.len()]),
+                    },
+                };
+                body.gemm(&job, (y, pixels));
+            };
+        // SAFETY: a part is whole rows, and a product writes all of them.
+        let y = unsafe { in_parts(n, [outputs * pixels, rows * pixels], right, write) };
+        drop(values);
+        write_like::<H, 4>(&tensors[0], y, [n, outputs, out[0], out[1]])
+    }
 }

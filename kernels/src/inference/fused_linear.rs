@@ -12,8 +12,8 @@ pub use crate::cpu::epilogue::Activation;
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::gemm::{Gemm, RightMatrix};
 use crate::cpu::instruction_set::chosen;
-use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
-use crate::registry;
+use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
+use crate::registry::{self, Operation, Runs};
 
 /// What follows a linear layer.
 #[derive(Clone, Debug)]
@@ -55,53 +55,62 @@ pub fn fused_linear<B: Backend>(
     if n * outputs == 0 {
         return Tensor::zeros([n, outputs], (&x.device(), x.dtype()));
     }
-    match registry::f32_table::<HostTable<B>>("fused_linear", types) {
-        Some(table) if inputs > 0 => {
+    match registry::f32_body::<B, FusedLinear>("fused_linear", types) {
+        Some(body) if inputs > 0 => {
             let (activation, residual) = match epilogue {
                 LinearEpilogue::Activation(activation) => (activation, None),
                 LinearEpilogue::Residual { scale, add } => {
                     (Activation::Identity, Some((scale.map(unwrap), unwrap(add))))
                 }
             };
-            let of = [unwrap(x), unwrap(weight), unwrap(bias)];
-            wrap((table.fused_linear)(of, activation, residual))
+            let operands = [unwrap(x), unwrap(weight), unwrap(bias)];
+            wrap(body((operands, residual), &FusedLinear(activation)))
         }
         _ => reference::fused_linear(x, weight, bias, epilogue),
     }
 }
 
-/// A residual connection's scale by output, where there is one, and what is added.
-pub(crate) type Residual<B> = (Option<FloatTensor<B>>, FloatTensor<B>);
+/// The linear layer of rows, weight and bias with this activation, and the residual connection.
+pub(crate) struct FusedLinear(Activation);
 
-/// See [`HostTable`](crate::host::HostTable).
-pub(crate) fn on_host<B: HostBackend>(
-    tensors: [FloatTensor<B>; 3],
-    activation: Activation,
-    residual: Option<Residual<B>>,
-) -> FloatTensor<B> {
-    let [n, inputs]: [usize; 2] = tensors[0].shape().dims();
-    let (outputs, body) = (tensors[1].shape()[1], chosen());
-    let values = tensors.each_ref().map(elements::<B>);
-    let [x, weight, bias] = values.each_ref().map(|of| &**of);
-    let residual = residual.as_ref();
-    let residual =
-        residual.map(|(scale, add)| (scale.as_ref().map(elements::<B>), elements::<B>(add)));
-    let pack = |_| RightMatrix::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
-    let rows = rows_of_a_task(n, inputs * outputs);
-    let write = |right: &RightMatrix<'_>, [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
-        let place = task * rows * outputs;
+/// The scale by output of a residual connection, where there is one, and the summand.
+type Residual<B> = (Option<FloatTensor<B>>, FloatTensor<B>);
+
+impl Operation for FusedLinear {
+    type Operands<B: Backend> = ([FloatTensor<B>; 3], Option<Residual<B>>);
+    type Results<B: Backend> = FloatTensor<B>;
+}
+
+impl<H: HostBackend> Runs<FusedLinear> for H {
+    fn run(
+        (tensors, residual): ([FloatTensor<H>; 3], Option<Residual<H>>),
+        &FusedLinear(activation): &FusedLinear,
+    ) -> FloatTensor<H> {
+        let [n, inputs]: [usize; 2] = tensors[0].shape().dims();
+        let (outputs, body) = (tensors[1].shape()[1], chosen());
+        let values = tensors.each_ref().map(elements::<H>);
+        let [x, weight, bias] = values.each_ref().map(|of| &**of);
         let residual = residual.as_ref();
-        let residual = residual.map(|(scale, add)| (scale.as_deref(), &add[place..][..y.len()]));
-        let job = Gemm {
-            a: (&x[task * rows * inputs..], inputs),
-            b: right,
-            rows: y.len() / outputs,
-            epilogue: Epilogue::Columns { bias, activation, residual },
+        let residual =
+            residual.map(|(scale, add)| (scale.as_ref().map(elements::<H>), elements::<H>(add)));
+        let pack = |_| RightMatrix::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
+        let rows = rows_of_a_task(n, inputs * outputs);
+        let write = |right: &RightMatrix<'_>, [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
+            let place = task * rows * outputs;
+            let residual = residual.as_ref();
+            let residual =
+                residual.map(|(scale, add)| (scale.as_deref(), &add[place..][..y.len()]));
+            let job = Gemm {
+                a: (&x[task * rows * inputs..], inputs),
+                b: right,
+                rows: y.len() / outputs,
+                epilogue: Epilogue::Columns { bias, activation, residual },
+            };
+            body.gemm(&job, (y, outputs));
         };
-        body.gemm(&job, (y, outputs));
-    };
-    // SAFETY: a part is whole rows, and a product writes all of them.
-    let y = unsafe { in_parts(1, [n * outputs, rows * outputs], pack, write) };
-    drop(values);
-    write_like::<B, 2>(&tensors[0], y, [n, outputs])
+        // SAFETY: a part is whole rows, and a product writes all of them.
+        let y = unsafe { in_parts(1, [n * outputs, rows * outputs], pack, write) };
+        drop(values);
+        write_like::<H, 2>(&tensors[0], y, [n, outputs])
+    }
 }

@@ -8,8 +8,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
-use crate::registry;
+use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
+use crate::registry::{self, Operation, Runs};
 
 /// Sums side by side, which compilers turn into vectors.
 const LANES: usize = 32;
@@ -51,31 +51,41 @@ pub fn inverse_power<B: Backend>(
     assert!(follows, "a running mean follows within a number of calls from 1 on, found {tau}");
     let (x, mean) = (unwrap(x), mean.map(unwrap));
     let types = [&x].into_iter().chain(&mean).map(TensorMetadata::dtype);
-    let [inverse, mean] = match registry::f32_table::<HostTable<B>>("inverse_power", types) {
-        Some(table) => (table.inverse_power)(x, mean, tau),
+    let [inverse, mean] = match registry::f32_body::<B, InversePower>("inverse_power", types) {
+        Some(body) => body((x, mean), &InversePower { tau }),
         None => reference::inverse_power::<B>(x, mean, tau),
     };
     (wrap(inverse), wrap(mean))
 }
 
-/// See [`HostTable`](crate::host::HostTable).
-pub(crate) fn on_host<B: HostBackend>(
-    x: FloatTensor<B>,
-    mean: Option<FloatTensor<B>>,
+/// The inverse of the power and its new mean.
+pub(crate) struct InversePower {
     tau: f64,
-) -> [FloatTensor<B>; 2] {
-    let now = squares(&elements::<B>(&x)) / x.shape()[0] as f32;
-    let mean = match mean {
-        Some(mean) => {
-            let mean = elements::<B>(&mean)[0];
-            mean + (now - mean) / tau as f32
-        }
-        None => now,
-    };
-    // A mean that is NaN stays.
-    let power = if mean < now { now } else { mean };
-    let inverse = if power <= f32::MIN_POSITIVE { 0.0 } else { power.recip() };
-    [inverse, mean].map(|number| write_like::<B, 1>(&x, vec![number], [1]))
+}
+
+impl Operation for InversePower {
+    type Operands<B: Backend> = (FloatTensor<B>, Option<FloatTensor<B>>);
+    type Results<B: Backend> = [FloatTensor<B>; 2];
+}
+
+impl<H: HostBackend> Runs<InversePower> for H {
+    fn run(
+        (x, mean): (FloatTensor<H>, Option<FloatTensor<H>>),
+        &InversePower { tau }: &InversePower,
+    ) -> [FloatTensor<H>; 2] {
+        let now = squares(&elements::<H>(&x)) / x.shape()[0] as f32;
+        let mean = match mean {
+            Some(mean) => {
+                let mean = elements::<H>(&mean)[0];
+                mean + (now - mean) / tau as f32
+            }
+            None => now,
+        };
+        // A mean that is NaN stays.
+        let power = if mean < now { now } else { mean };
+        let inverse = if power <= f32::MIN_POSITIVE { 0.0 } else { power.recip() };
+        [inverse, mean].map(|number| write_like::<H, 1>(&x, vec![number], [1]))
+    }
 }
 
 fn squares(x: &[f32]) -> f32 {

@@ -2,9 +2,9 @@
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::tensor::TensorMetadata;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, TensorMetadata};
 
 use super::FusedLayers;
 use super::node::{record, record_owned};
@@ -16,10 +16,6 @@ use crate::norm_relu::Rectified;
 use crate::norm_relu::composed::scaled;
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
-    fn takes(found: DType) -> bool {
-        B::takes(found)
-    }
-
     // Which pixel of a window is taken does not change with a small change of `x`, so `x` only selects:
     // the gradient scatters, the gradient of that gathers, and so on.
 

@@ -1,11 +1,10 @@
 //! Fused layers of every device backend.
 
-use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::{FusedLayers, goes_into_f32};
+use super::FusedLayers;
 use crate::channels::cube::{Grad, Input};
 use crate::channels::{self, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
@@ -15,10 +14,6 @@ use crate::norm_relu::{self, Rectified};
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayers
     for CubeBackend<R, F, I, BT>
 {
-    fn takes(found: DType) -> bool {
-        goes_into_f32(found)
-    }
-
     fn laid_out(x: FloatTensor<Self>) -> FloatTensor<Self> {
         into_contiguous(x)
     }

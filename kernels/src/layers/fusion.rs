@@ -10,10 +10,6 @@ use crate::fusion::{like, record, record_floats};
 use crate::norm_relu::Rectified;
 
 impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
-    fn takes(found: DType) -> bool {
-        B::takes(found)
-    }
-
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let output = (pooled(&x), x.dtype());
         record_floats::<B, 1>("pool", [x], output, |[x]| B::pool(x))

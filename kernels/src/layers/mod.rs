@@ -17,7 +17,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::batch_norm::fused::normalised;
 use crate::conv2d::{ConvShape, Role};
-use crate::fallback::all_taken;
+use crate::fallback::{all_taken, goes_into_f32};
 use crate::global_avg_pool;
 use crate::host::{unwrap, wrap};
 use crate::leaky_relu;
@@ -27,11 +27,6 @@ use crate::registry::{self, function_table};
 /// A backend with fused bodies for single layers; maps are of one type, vectors by channel and sums
 /// over channels f32, and shapes have been checked.
 pub trait FusedLayers: Backend {
-    /// The types of map that the bodies take, f32 among them.
-    fn takes(found: DType) -> bool {
-        found == DType::F32
-    }
-
     /// The map as its bodies read it fastest, for several of them: an accelerator's convolution leaves
     /// channels last.
     fn laid_out(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -142,7 +137,6 @@ pub trait FusedLayers: Backend {
 function_table! {
     /// The primitives that the public functions call.
     LayerTable of FusedLayers {
-        pub takes: fn(DType) -> bool,
         pub has_tf32: fn(&B::Device) -> bool,
         pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
         pub pool: fn(FloatTensor<B>) -> FloatTensor<B>,
@@ -164,14 +158,9 @@ pub(crate) fn table<B: Backend>(
     vectors: impl IntoIterator<Item = DType>,
 ) -> Option<(&'static LayerTable<B>, FloatDType)> {
     let table = registry::table::<LayerTable<B>>()?;
-    let taken = if (table.takes)(of) { of.into() } else { FloatDType::F32 };
+    let taken = if registry::taken::<B>()(of) { of.into() } else { FloatDType::F32 };
     let fits = all_taken(operation, vectors.into_iter().chain([of]), goes_into_f32);
     fits.then_some((table, taken))
-}
-
-/// Whether every number of a type is one of f32.
-pub(crate) fn goes_into_f32(found: DType) -> bool {
-    matches!(found, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// The type of a layer's result, the one `of` its map, where its operands go through f32: on a host,

@@ -14,7 +14,10 @@ use crate::twice_differentiable::{
     ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable, operand_tensors,
 };
 
-/// What a fused body is told besides its tensors.
+/// The settings of a fused body, of linear layers with ReLU between them.
+///
+/// Its operands are `[t, n, i]`, then weight `[t * i, o]` and bias `[t * o]` of every layer, and it gives
+/// `[t, n, o]`. All operands are f32; an absent bias comes as zeros. There is at least one lane and one example.
 #[derive(Clone, Debug)]
 pub struct LinearCall {
     /// Lanes, which share nothing.

@@ -16,10 +16,10 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor};
 
-use crate::fallback::all_f32;
 use crate::host::{unwrap, wrap};
 use crate::precision::Precision;
-use crate::registry::{self, StackTable};
+use crate::registry;
+use crate::twice_differentiable::Twice;
 
 /// A linear layer of every lane.
 #[derive(Clone, Debug)]
@@ -68,8 +68,7 @@ pub fn linear_stack<B: Backend>(
     precision: Precision,
 ) -> Tensor<B, 3> {
     let call = LinearCall::new(x.dims(), layers);
-    let table = registry::table::<StackTable<B>>();
-    let on_device = table.is_some_and(|table| !table.on_host);
+    let on_device = registry::on_device::<B>();
     if call.is_empty() && on_device {
         // No device may be asked for nothing.
         return Tensor::empty(call.outputs(), (&x.device(), x.dtype()));
@@ -81,8 +80,8 @@ pub fn linear_stack<B: Backend>(
         [layer.weight.dtype()].into_iter().chain(layer.bias.as_ref().map(Tensor::dtype))
     });
     let types = types.chain([x.dtype()]);
-    match table.filter(|_| all_f32("linear_stack", types)) {
-        Some(table) => wrap((table.linear_stack)(operands(x, layers, table.on_host), &call)),
+    match registry::f32_body::<B, Twice<LinearCall>>("linear_stack", types) {
+        Some(body) => wrap(body(operands(x, layers, !on_device), &Twice(call)).0),
         None => reference::linear_stack(x, layers, precision),
     }
 }

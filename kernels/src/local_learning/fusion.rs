@@ -4,20 +4,22 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::{FusedLocalLearning, LocalLearning, LocalTensors};
+use super::{LocalLearning, LocalTensors, MostLayers};
 use crate::fusion::{like, record};
+use crate::registry::Runs;
 
-impl<B: FusionBackend + FusedLocalLearning> FusedLocalLearning for Fusion<B> {
-    fn most_layers(device: &Self::Device) -> usize {
-        B::most_layers(device)
+impl<B: FusionBackend + Runs<MostLayers>> Runs<MostLayers> for Fusion<B> {
+    fn run(device: Self::Device, call: &MostLayers) -> usize {
+        B::run(device, call)
     }
+}
 
-    fn local_learning(
+impl<B: FusionBackend + Runs<LocalLearning>> Runs<LocalLearning> for Fusion<B> {
+    fn run(
+        (start, tensors): (usize, LocalTensors<FloatTensor<Self>>),
         learning: &LocalLearning,
-        start: usize,
-        of: LocalTensors<FloatTensor<Self>>,
     ) -> LocalTensors<FloatTensor<Self>> {
-        let LocalTensors { values, weights, memory } = of;
+        let LocalTensors { values, weights, memory } = tensors;
         let (layers, ticks) = (weights.len(), values[0].shape()[1]);
         let mut outputs: Vec<_> = [&memory].into_iter().chain(&weights).map(like).collect();
         let told = learning.outputs(start, ticks).into_iter();
@@ -29,7 +31,7 @@ impl<B: FusionBackend + FusedLocalLearning> FusedLocalLearning for Fusion<B> {
             let memory = given.float(1);
             let weights = (0..layers).map(|layer| given.float(2 + layer)).collect();
             let LocalTensors { values, weights, memory } =
-                B::local_learning(&learning, start, LocalTensors { values, weights, memory });
+                B::run((start, LocalTensors { values, weights, memory }), &learning);
             [memory].into_iter().chain(weights).chain(values).collect()
         });
         let mut found = found.into_iter();

@@ -24,7 +24,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::fallback::{all_f32, log_once};
 use crate::host::{unwrap, wrap};
-use crate::registry::{self, function_table};
+use crate::registry::{self, Operation};
 
 /// Weights times sequences of a tick at most, which one multiprocessor takes a millisecond for, as plain
 /// operations take for their launches: these have all multiprocessors.
@@ -41,27 +41,20 @@ pub struct LocalTensors<T> {
     pub memory: T,
 }
 
-/// A backend with a body for many ticks at once, an accelerator. On a host an operation costs next to
-/// nothing, so that tick after tick is as good.
-pub trait FusedLocalLearning: Backend {
-    /// Layers that it takes at most on a device.
-    fn most_layers(device: &Self::Device) -> usize;
-
-    /// All ticks of the inputs, from tick `start` on. All tensors are f32 and fit the settings, and there
-    /// is at least one tick of one sequence. Memory is overwritten only where nothing else holds it.
-    fn local_learning(
-        learning: &LocalLearning,
-        start: usize,
-        of: LocalTensors<FloatTensor<Self>>,
-    ) -> LocalTensors<FloatTensor<Self>>;
+/// All ticks of the inputs, from a tick on; on an accelerator: on a host an operation costs next to nothing,
+/// so that tick after tick is as good. All tensors are f32 and fit the settings, and there is at least one tick
+/// of one sequence. Memory is overwritten only where nothing else holds it.
+impl Operation for LocalLearning {
+    type Operands<B: Backend> = (usize, LocalTensors<FloatTensor<B>>);
+    type Results<B: Backend> = LocalTensors<FloatTensor<B>>;
 }
 
-function_table! {
-    LocalTable of FusedLocalLearning {
-        most_layers: fn(&B::Device) -> usize,
-        local_learning: fn(&LocalLearning, usize, LocalTensors<FloatTensor<B>>)
-            -> LocalTensors<FloatTensor<B>>,
-    }
+/// The largest number of layers that can learn on a device.
+pub(crate) struct MostLayers;
+
+impl Operation for MostLayers {
+    type Operands<B: Backend> = B::Device;
+    type Results<B: Backend> = usize;
 }
 
 /// The settings, where layers with tensors of these types can learn by [`local_learning`] on a device.
@@ -76,11 +69,11 @@ pub fn local_settings<B: Backend>(
         log_once(name, text);
         None
     };
-    let table = registry::table::<LocalTable<B>>()?;
+    let most_layers = registry::body::<B, MostLayers>()?;
     let Some(settings) = settings() else {
         return refused("a rule that is not built in, or a rate that is learned".into());
     };
-    let (most, found) = ((table.most_layers)(device), settings.layers.len());
+    let (most, found) = (most_layers(device.clone(), &MostLayers), settings.layers.len());
     if found > most {
         return refused(format!("{found} layers, {most} at most"));
     }
@@ -113,14 +106,14 @@ pub fn local_learning<B: Backend>(
     weights: Vec<Tensor<B, 2>>,
     memory: LocalMemory<B>,
 ) -> Learned<B> {
-    let table = registry::table::<LocalTable<B>>().expect("a backend that learns locally");
+    let body = registry::body::<B, LocalLearning>().expect("a backend that learns locally");
     let LocalMemory { numbers, offsets } = memory;
     let tensors = LocalTensors {
         values: vec![unwrap(xs)],
         weights: weights.into_iter().map(unwrap).collect(),
         memory: unwrap(numbers),
     };
-    let LocalTensors { values, weights, memory } = (table.local_learning)(learning, start, tensors);
+    let LocalTensors { values, weights, memory } = body((start, tensors), learning);
     Learned {
         weights: weights.into_iter().map(wrap).collect(),
         memory: LocalMemory { numbers: wrap(memory), offsets },

@@ -14,7 +14,7 @@ mod host;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Tensor, TensorMetadata};
+use burn::tensor::{Tensor, TensorMetadata};
 
 use crate::distances::Metric;
 use crate::fallback::all_taken;
@@ -108,7 +108,6 @@ pub trait FusedMetrics: FusedLayers {
 
 function_table! {
     MetricTable of FusedMetrics {
-        takes: fn(DType) -> bool,
         pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
         pub scores: fn(Metric, [FloatTensor<B>; 2]) -> FloatTensor<B>,
         pub proto_loss: fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>, bool)
@@ -170,9 +169,9 @@ pub(crate) fn table<B: Backend>(
     of: &[&Tensor<B, 3>],
 ) -> Option<&'static MetricTable<B>> {
     let (types, first) = (of.iter().map(|x| x.dtype()), of[0].dtype());
-    registry::table().filter(|table: &&MetricTable<B>| {
-        all_taken(operation, types, |found| found == first && (table.takes)(found))
-    })
+    let takes = registry::taken::<B>();
+    registry::table()
+        .filter(|_| all_taken(operation, types, |dtype| dtype == first && takes(dtype)))
 }
 
 /// Panics when prototypes have other tasks or features than the queries, or there are none.

@@ -7,10 +7,10 @@ use burn::tensor::{Shape, TensorMetadata};
 use rayon::prelude::*;
 
 use super::factors::Factors;
-use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
+use super::{StepCall, StepOutput, StepRule, StepState, StepTensors};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::grad_stats;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
+use crate::registry::Runs;
 
 /// Floats of one slice in a chunk: a task of a thread, and a summand of a norm.
 const CHUNK: usize = 1 << 14;
@@ -18,14 +18,13 @@ const CHUNK: usize = 1 << 14;
 /// Floats over all parameters from which it pays to wake another thread.
 const PARALLEL: usize = 1 << 18;
 
-impl<B: HostBackend> FusedSteps for B {
-    fn optim_step(
-        of: Vec<StepTensors<FloatTensor<B>>>,
-        rule: &StepRule,
-        learning_rate: f64,
+impl<B: HostBackend> Runs<StepCall> for B {
+    fn run(
+        parameters: Vec<StepTensors<FloatTensor<B>>>,
+        &StepCall { ref rule, learning_rate }: &StepCall,
     ) -> Vec<StepOutput<FloatTensor<B>>> {
         let (gradients, mut moving): (Vec<_>, Vec<_>) =
-            of.into_iter().map(|one| Moving::<B>::new(one, rule)).unzip();
+            parameters.into_iter().map(|one| Moving::<B>::new(one, rule)).unzip();
         let gradients: Vec<Cow<'_, [f32]>> = gradients.iter().map(elements::<B>).collect();
         let parameters = moving.iter_mut().zip(&gradients).map(|(one, gradient)| Elements {
             factors: rule.factors(one.time, learning_rate),
@@ -35,23 +34,6 @@ impl<B: HostBackend> FusedSteps for B {
         });
         step(chosen(), parameters.collect());
         moving.into_iter().map(|one| one.stepped(rule)).collect()
-    }
-
-    fn grad_stats(gradients: Vec<FloatTensor<B>>, factor: f64) -> (Vec<FloatTensor<B>>, f64) {
-        let body = chosen();
-        if factor == 1.0 {
-            let read: Vec<_> = gradients.iter().map(elements::<B>).collect();
-            let squares = grad_stats::cpu::squares(body, &read);
-            drop(read);
-            return (gradients, squares);
-        }
-        let places: Vec<_> =
-            gradients.iter().map(|tensor| (tensor.shape(), B::float_device(tensor))).collect();
-        let mut scaled: Vec<_> = gradients.into_iter().map(into_elements::<B>).collect();
-        let squares = grad_stats::cpu::scale(body, &mut scaled, factor as f32);
-        let tensors = scaled.into_iter().zip(places);
-        let tensor = |(elements, (shape, device))| write_shape::<B>(elements, shape, &device);
-        (tensors.map(tensor).collect(), squares)
     }
 }
 

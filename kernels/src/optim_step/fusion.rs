@@ -4,36 +4,23 @@ use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn::tensor::{DType, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
-use crate::axpy::scaled_all;
+use super::{StepCall, StepOutput, StepRule, StepState, StepTensors};
 use crate::fusion::{Recorded, record};
 use crate::lists::in_groups;
+use crate::registry::Runs;
 
-impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
-    fn optim_step(
-        of: Vec<StepTensors<FloatTensor<Self>>>,
-        rule: &StepRule,
-        learning_rate: f64,
+impl<B: FusionBackend + Runs<StepCall>> Runs<StepCall> for Fusion<B> {
+    fn run(
+        parameters: Vec<StepTensors<FloatTensor<Self>>>,
+        &StepCall { rule, learning_rate }: &StepCall,
     ) -> Vec<StepOutput<FloatTensor<Self>>> {
         let device = |one: &StepTensors<Recorded<B>>| Self::float_device(&one.parameter);
-        in_groups(of, device, |_, of| steps::<B>(of, *rule, learning_rate))
-    }
-
-    fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64) {
-        let gradients: Vec<Recorded<B>> = match factor {
-            1.0 => gradients,
-            factor => scaled_all::<Self>(gradients, factor),
-        };
-        let resolve = |gradient: &Recorded<B>| {
-            gradient.client.clone().resolve_tensor_float::<B>(gradient.clone())
-        };
-        let (_, squares) = B::grad_stats(gradients.iter().map(resolve).collect(), 1.0);
-        (gradients, squares)
+        in_groups(parameters, device, |_, group| steps::<B>(group, rule, learning_rate))
     }
 }
 
 /// The steps of one device, as one operation.
-fn steps<B: FusionBackend + FusedSteps>(
+fn steps<B: FusionBackend + Runs<StepCall>>(
     of: Vec<StepTensors<Recorded<B>>>,
     rule: StepRule,
     learning_rate: f64,
@@ -54,7 +41,7 @@ fn steps<B: FusionBackend + FusedSteps>(
             let tensors = remembered.map(|is_there| is_there.then(&mut next));
             StepTensors { parameter, gradient, state: StepState { time, tensors } }
         });
-        let moved = B::optim_step(taken.collect(), &rule, learning_rate);
+        let moved = B::run(taken.collect(), &StepCall { rule, learning_rate });
         let parts = |one: StepOutput<FloatTensor<B>>| {
             [Some(one.parameter)].into_iter().chain(one.state.tensors).flatten()
         };

@@ -22,10 +22,8 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
 use crate::fallback::{all_f32, all_taken};
-use crate::grad_stats::{self, GradParts};
-use crate::layers::FusedLayers;
 use crate::lists::{has_elements, in_parts};
-use crate::registry::{self, function_table};
+use crate::registry::{self, Operation};
 
 /// The update rule of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -151,41 +149,20 @@ impl<T: TensorMetadata> StepTensors<T> {
     }
 }
 
-/// A backend with fused bodies over all parameters or gradients of a module, below autodiff.
+/// One step of all parameters, below autodiff.
 ///
-/// Tensors are f32, but for parameters and gradients of the types that are [taken](FusedLayers::takes). They
-/// have any layout and shapes that fit; those of one call may lie on several devices. There is at least one, and
-/// all have elements.
-pub trait FusedSteps: FusedLayers {
-    /// See [`optim_step`](crate::optim_step()): the order is kept, `time` is one more, and the state
-    /// has all tensors of the rule. [`StepRule::factors`] says what to multiply with. Memory is
-    /// overwritten only where nothing else holds it.
-    fn optim_step(
-        of: Vec<StepTensors<FloatTensor<Self>>>,
-        rule: &StepRule,
-        learning_rate: f64,
-    ) -> Vec<StepOutput<FloatTensor<Self>>>;
-
-    /// See [`grad_stats`](crate::grad_stats()): every gradient times `factor`, untouched if that is
-    /// one, and the sum of the squares of all elements of the result, with one read-back. The sum is
-    /// finite if all elements are, infinite if some are, and NaN if one is NaN.
-    fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64);
-
-    /// See [`grad_stats_on_device`](crate::grad_stats_on_device); there is a gradient, and all have elements.
-    /// Plain operations, unless a backend has better.
-    fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> GradParts<Self> {
-        grad_stats::reference::grad_parts::<Self>(gradients)
-    }
+/// Tensors are f32, but for parameters and gradients of the types that fused bodies of the backend take. They have
+/// any layout and shapes that fit; those of one call may lie on several devices. There is at least one, and all have
+/// elements. The order is kept, `time` is one more, and the state has all tensors of the rule.
+/// [`StepRule::factors`] has the factors. Memory is overwritten only where nothing else holds it.
+pub(crate) struct StepCall {
+    rule: StepRule,
+    learning_rate: f64,
 }
 
-function_table! {
-    StepTable of FusedSteps {
-        pub takes: fn(DType) -> bool,
-        pub optim_step: fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64)
-            -> Vec<StepOutput<FloatTensor<B>>>,
-        pub grad_stats: fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64),
-        pub grad_parts: fn(Vec<FloatTensor<B>>) -> GradParts<B>,
-    }
+impl Operation for StepCall {
+    type Operands<B: Backend> = Vec<StepTensors<FloatTensor<B>>>;
+    type Results<B: Backend> = Vec<StepOutput<FloatTensor<B>>>;
 }
 
 /// Updates every parameter by one step of `rule`; the result is in the order of `of`.
@@ -210,13 +187,13 @@ pub fn optim_step<B: Backend>(
         true => reference::optim_step::<B>(one, rule, learning_rate),
         false => passed::<B>(one, rule),
     };
-    let Some(table) = registry::table::<StepTable<B>>() else {
+    let Some(body) = registry::body::<B, StepCall>() else {
         return of.into_iter().map(plain).collect();
     };
-    let takes = |one: &StepTensors<FloatTensor<B>>| {
-        has_elements(&one.parameter) && one.is_served(table.takes)
-    };
-    in_parts(of, takes, |of| (table.optim_step)(of, rule, learning_rate), plain)
+    let types = registry::taken::<B>();
+    let takes =
+        |one: &StepTensors<FloatTensor<B>>| has_elements(&one.parameter) && one.is_served(types);
+    in_parts(of, takes, |of| body(of, &StepCall { rule: *rule, learning_rate }), plain)
 }
 
 /// The step of a parameter without elements.

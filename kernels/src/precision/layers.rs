@@ -5,7 +5,8 @@ use super::Precision;
 use crate::conv2d::reference::biased;
 use crate::conv2d::{self, conv2d};
 use crate::layers::wide;
-use crate::linear::{check, linear, on_device, with_bias};
+use crate::linear::{check, linear, with_bias};
+use crate::registry::on_device;
 
 impl Precision {
     /// [`conv2d`](conv2d()) with its product in this precision; the bias is added in f32.

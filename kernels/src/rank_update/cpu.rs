@@ -6,10 +6,11 @@ use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
 
-use super::Coefficient;
+use super::{Coefficient, WeightUpdate};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::rank::{BLOCK, RankUpdate, tiles};
 use crate::host::{HostBackend, elements, into_elements, write_shape};
+use crate::registry::{Operation, Runs};
 
 /// Multiply-adds in a task of a thread, about.
 const CHUNK: usize = 1 << 17;
@@ -17,35 +18,34 @@ const CHUNK: usize = 1 << 17;
 /// Multiply-adds from which it pays to wake another thread.
 const PARALLEL: usize = 1 << 20;
 
-/// See [`HostTable`](crate::host::HostTable).
-pub fn on_host<B: HostBackend>(
-    weight: FloatTensor<B>,
-    decay: Coefficient<FloatTensor<B>>,
-    [left, right]: [FloatTensor<B>; 2],
-    rate: Coefficient<FloatTensor<B>>,
-) -> FloatTensor<B> {
-    let (shape, device) = (weight.shape(), B::float_device(&weight));
-    let (columns, summands) = (shape[1], left.shape()[0]);
-    let mut w = into_elements::<B>(weight);
-    let rate = match rate {
-        Coefficient::Number(rate) => rate,
-        Coefficient::Tensor(rate) => f64::from(elements::<B>(&rate)[0]),
-    };
-    let kept = match decay {
-        // Whatever the rate is.
-        Coefficient::Number(0.0) => vec![1.0],
-        Coefficient::Number(share) => vec![(1.0 - rate * share) as f32],
-        Coefficient::Tensor(shares) => {
-            let kept = |decay: &f32| 1.0 - rate as f32 * decay;
-            elements::<B>(&shares).iter().map(kept).collect()
-        }
-    };
-    let (left, right) = (&*elements::<B>(&left), &*elements::<B>(&right));
-    let rate = rate as f32;
-    let kept = &*kept;
-    let update = RankUpdate { left, left_step: shape[0], rate, right, columns, summands, kept };
-    rank_update(chosen(), &update, &mut w);
-    write_shape::<B>(w, shape, &device)
+impl<H: HostBackend> Runs<WeightUpdate> for H {
+    fn run(
+        (weight, decay, [left, right], rate): <WeightUpdate as Operation>::Operands<H>,
+        _: &WeightUpdate,
+    ) -> FloatTensor<H> {
+        let (shape, device) = (weight.shape(), H::float_device(&weight));
+        let (columns, summands) = (shape[1], left.shape()[0]);
+        let mut w = into_elements::<H>(weight);
+        let rate = match rate {
+            Coefficient::Number(rate) => rate,
+            Coefficient::Tensor(rate) => f64::from(elements::<H>(&rate)[0]),
+        };
+        let kept = match decay {
+            // Whatever the rate is.
+            Coefficient::Number(0.0) => vec![1.0],
+            Coefficient::Number(share) => vec![(1.0 - rate * share) as f32],
+            Coefficient::Tensor(shares) => {
+                let kept = |decay: &f32| 1.0 - rate as f32 * decay;
+                elements::<H>(&shares).iter().map(kept).collect()
+            }
+        };
+        let (left, right) = (&*elements::<H>(&left), &*elements::<H>(&right));
+        let rate = rate as f32;
+        let kept = &*kept;
+        let update = RankUpdate { left, left_step: shape[0], rate, right, columns, summands, kept };
+        rank_update(chosen(), &update, &mut w);
+        write_shape::<H>(w, shape, &device)
+    }
 }
 
 /// Updates `w`, `[rows, columns]`, in place, by the factors of the whole weight; the right one is not

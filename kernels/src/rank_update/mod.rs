@@ -7,10 +7,11 @@ pub(crate) mod cpu;
 mod reference;
 
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{HostTable, unwrap, wrap};
-use crate::registry;
+use crate::host::{unwrap, wrap};
+use crate::registry::{self, Operation};
 
 /// A factor of an update.
 #[derive(Clone, Debug)]
@@ -80,10 +81,23 @@ pub fn rank_update<B: Backend>(
     let (decay, rate) = (decay.map(unwrap), rate.map(unwrap));
     let all = [&weight].into_iter().chain(decay.tensor()).chain(&factors).chain(rate.tensor());
     let types = all.map(TensorMetadata::dtype);
-    wrap(match registry::f32_table::<HostTable<B>>("rank_update", types) {
-        Some(table) => (table.rank_update)(weight, decay, factors, rate),
+    wrap(match registry::f32_body::<B, WeightUpdate>("rank_update", types) {
+        Some(body) => body((weight, decay, factors, rate), &WeightUpdate),
         None => reference::rank_update::<B>(weight, decay, factors, rate),
     })
+}
+
+/// The update of a weight with its decay, its two factors and the rate.
+pub(crate) struct WeightUpdate;
+
+impl Operation for WeightUpdate {
+    type Operands<B: Backend> = (
+        FloatTensor<B>,
+        Coefficient<FloatTensor<B>>,
+        [FloatTensor<B>; 2],
+        Coefficient<FloatTensor<B>>,
+    );
+    type Results<B: Backend> = FloatTensor<B>;
 }
 
 fn check<B: Backend>(

@@ -10,7 +10,7 @@ use burn::tensor::backend::Backend;
 
 use crate::host::{unwrap, wrap};
 use crate::registry;
-use crate::twice_differentiable::CallTable;
+use crate::twice_differentiable::Twice;
 
 /// How the outputs of tasks are compared with their targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,10 +78,10 @@ pub fn task_loss_with<B: Backend>(
         return Tensor::full([1], loss, (&outputs.device(), outputs.dtype()));
     }
     let types = [outputs.dtype(), targets.dtype()];
-    match registry::f32_table::<CallTable<B, TaskLossCall>>("task_loss", types) {
-        Some(table) => {
+    match registry::f32_body::<B, Twice<TaskLossCall>>("task_loss", types) {
+        Some(body) => {
             let operands = vec![unwrap(outputs), unwrap(targets.detach())];
-            wrap((table.run)(operands, &TaskLossCall { shape, of, options }).0)
+            wrap(body(operands, &Twice(TaskLossCall { shape, of, options })).0)
         }
         None => reference::task_loss(outputs, targets, of, options.factor),
     }

@@ -1,16 +1,18 @@
 //! Parameters laid out for tasks side by side, and their gradients added up over these.
 
+mod autodiff;
 #[cfg(feature = "cube")]
-pub(crate) mod cube;
-pub mod reference;
+mod cube;
+#[cfg(feature = "fusion")]
+mod fusion;
+mod reference;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
-use crate::axpy::AxpyTable;
 use crate::lists::{has_elements, in_groups, in_parts};
-use crate::registry;
+use crate::registry::{self, Operation};
 
 /// Each of `xs`, `[n]` of any `n`, as often as there are `lanes`, one after the other: `[lanes * n]`.
 ///
@@ -26,18 +28,18 @@ pub fn summed_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<Floa
     over_lanes::<B>(xs, lanes, OverLanes::Summed)
 }
 
-/// What becomes of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OverLanes {
+/// The result of each tensor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OverLanes {
     /// As many copies as there are lanes.
     Tiled,
-    /// Their sum.
+    /// The sum over lanes.
     Summed,
 }
 
 impl OverLanes {
-    /// What becomes of the gradient.
-    pub(crate) fn transposed(self) -> Self {
+    /// The operation on the gradient.
+    fn transposed(self) -> Self {
         match self {
             Self::Tiled => Self::Summed,
             Self::Summed => Self::Tiled,
@@ -45,17 +47,30 @@ impl OverLanes {
     }
 }
 
+/// Tensors of any length over so many lanes: at least one, all of f32 with elements, on one device.
+#[derive(Clone, Copy)]
+pub(crate) struct LaneCall {
+    lanes: usize,
+    over: OverLanes,
+}
+
+impl Operation for LaneCall {
+    type Operands<B: Backend> = Vec<FloatTensor<B>>;
+    type Results<B: Backend> = Vec<FloatTensor<B>>;
+}
+
 /// All tensors of a device at once, and one by one those that no body takes.
 fn over_lanes<B: Backend>(
     xs: Vec<FloatTensor<B>>,
     lanes: usize,
-    what: OverLanes,
+    over: OverLanes,
 ) -> Vec<FloatTensor<B>> {
-    let alone = |x| reference::over_lanes::<B>(x, lanes, what);
-    let Some(table) = registry::table::<AxpyTable<B>>() else {
+    let call = LaneCall { lanes, over };
+    let alone = |x| reference::over_lanes::<B>(x, call);
+    let Some(body) = registry::body::<B, LaneCall>() else {
         return xs.into_iter().map(alone).collect();
     };
     let takes = |x: &FloatTensor<B>| has_elements(x) && x.dtype() == DType::F32;
-    let run = |_, xs| (table.over_lanes)(xs, lanes, what);
+    let run = |_, xs| body(xs, &call);
     in_parts(xs, takes, |xs| in_groups(xs, B::float_device, run), alone)
 }

@@ -1,5 +1,5 @@
-//! What a backend implements: it runs every twice differentiable operation of its innermost backend,
-//! bare and under two levels of autodiff.
+//! Backends that run every twice differentiable operation of their innermost backend, bare and under two
+//! levels of autodiff.
 
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +11,7 @@ use burn::tensor::ops::FloatTensor;
 
 use super::{ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable};
 use crate::host::HostBackend;
+use crate::registry::{Operation, Runs};
 use crate::variadic_op::{self, OptionalTensors, Pull, Trigger};
 
 /// A backend without autodiff, on which the passes of operations run.
@@ -154,40 +155,32 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> BackwardState<B, S> {
     }
 }
 
-/// A result, and auxiliary ones, untracked.
-pub type Results<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
+/// The [`Operation`] of a call that is [`TwiceDifferentiable`].
+pub struct Twice<S>(pub S);
 
-/// A backend on which the operation of a call runs, on the graph of its operands if they have one.
-pub trait Runs<S>: Backend {
-    fn run(operands: Vec<FloatTensor<Self>>, call: &S) -> Results<Self>;
+impl<S: 'static> Operation for Twice<S> {
+    type Operands<B: Backend> = Vec<FloatTensor<B>>;
+    /// The result, and auxiliary ones, untracked.
+    type Results<B: Backend> = (FloatTensor<B>, Vec<FloatTensor<B>>);
 }
 
-impl<B: InnermostBackend, S: TwiceDifferentiable<B>> Runs<S> for B {
-    fn run(operands: Vec<FloatTensor<B>>, call: &S) -> Results<B> {
+type Results<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
+
+impl<B: InnermostBackend, S: TwiceDifferentiable<B>> Runs<Twice<S>> for B {
+    fn run(operands: Vec<FloatTensor<B>>, Twice(call): &Twice<S>) -> Results<B> {
         let ForwardOutput { result, aux, .. } = call.forward(&operands, false);
         (result, aux)
     }
 }
 
-impl<B: TwiceDifferentiableBackend, C: CheckpointStrategy, S> Runs<S> for Autodiff<B, C>
+impl<B: TwiceDifferentiableBackend, C: CheckpointStrategy, S> Runs<Twice<S>> for Autodiff<B, C>
 where
     S: TwiceDifferentiable<B::Innermost>,
 {
-    fn run(operands: Vec<FloatTensor<Self>>, call: &S) -> Results<Self> {
+    fn run(operands: Vec<FloatTensor<Self>>, Twice(call): &Twice<S>) -> Results<Self> {
         let (ForwardOutput { result, aux, .. }, _) =
             forward_tracked::<B, C, S>(call, &operands, false);
         (result, aux)
-    }
-}
-
-/// How a backend runs an operation.
-pub struct CallTable<B: Backend, S> {
-    pub run: fn(Vec<FloatTensor<B>>, &S) -> Results<B>,
-}
-
-impl<B: Runs<S>, S> CallTable<B, S> {
-    pub fn new() -> Self {
-        Self { run: B::run }
     }
 }
 

@@ -10,20 +10,10 @@ use burn_ir::{InitOperationIr, OperationIr, OperationOutput};
 use super::{
     ForwardOutput, Gradients, InnermostBackend, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
-use crate::conv_stack::StackCall;
 use crate::fusion::Recorded;
-use crate::linear_stack::LinearCall;
-use crate::registry::FusedOps;
 use crate::variadic_op::OptionalTensors;
 
 impl<B: FusionBackend + InnermostBackend> InnermostBackend for Fusion<B> {}
-
-impl<B: FusionBackend + InnermostBackend + FusedOps> FusedOps for Fusion<B>
-where
-    StackCall: TwiceDifferentiable<B>,
-    LinearCall: TwiceDifferentiable<B>,
-{
-}
 
 /// The tensor of the backend below.
 fn lower<B: FusionBackend>(tensor: &Recorded<B>) -> FloatTensor<B> {

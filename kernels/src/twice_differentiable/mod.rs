@@ -27,8 +27,6 @@ mod host;
 pub mod on_device;
 mod operation;
 
-#[cfg(feature = "cube")]
-pub use backend::InnermostBackend;
-pub use backend::{CallTable, Results, Runs, TwiceDifferentiableBackend};
+pub use backend::{InnermostBackend, Twice};
 pub use host::operand_tensors;
 pub use operation::{ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable};

@@ -4,11 +4,12 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
 use rayon::prelude::*;
 
-use super::reference;
+use super::{WeightedSums, reference};
 use crate::cpu::buffers::Buffer;
 use crate::cpu::contract::{Contraction, RowOffsets, Run};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::host::{HostBackend, elements, write_shape};
+use crate::registry::Runs;
 
 /// Examples that the weight is read for once, about: as many as stay in cache.
 const BLOCK: usize = 256;
@@ -19,15 +20,16 @@ const NEURONS: usize = 24;
 /// Multiply-adds from which it pays to wake another thread.
 const PARALLEL: usize = 1 << 20;
 
-/// See [`HostTable`](crate::host::HostTable).
-pub fn on_host<B: HostBackend>(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {
-    let ([examples, inputs], neurons) = (x.shape().dims(), weight.shape()[0]);
-    // One example leaves the time to memory, and the plain product reads the weight once too.
-    if examples < 2 || inputs * neurons == 0 {
-        return reference::weighted_sums::<B>(x, weight);
+impl<H: HostBackend> Runs<WeightedSums> for H {
+    fn run([x, weight]: [FloatTensor<H>; 2], _: &WeightedSums) -> FloatTensor<H> {
+        let ([examples, inputs], neurons) = (x.shape().dims(), weight.shape()[0]);
+        // One example leaves the time to memory, and the plain product reads the weight once too.
+        if examples < 2 || inputs * neurons == 0 {
+            return reference::weighted_sums::<H>(x, weight);
+        }
+        let sums = weighted_sums(chosen(), [&elements::<H>(&x), &elements::<H>(&weight)], inputs);
+        write_shape::<H>(sums, Shape::new([examples, neurons]), &H::float_device(&x))
     }
-    let sums = weighted_sums(chosen(), [&elements::<B>(&x), &elements::<B>(&weight)], inputs);
-    write_shape::<B>(sums, Shape::new([examples, neurons]), &B::float_device(&x))
 }
 
 /// The product of `x`, `[b, inputs]`, with the transpose of `weight`, `[neurons, inputs]`.

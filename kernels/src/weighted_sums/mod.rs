@@ -8,10 +8,11 @@ pub(crate) mod cpu;
 mod reference;
 
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{HostTable, unwrap, wrap};
-use crate::registry;
+use crate::host::{unwrap, wrap};
+use crate::registry::{self, Operation};
 
 /// `x weight^T`.
 ///
@@ -43,8 +44,16 @@ pub fn weighted_sums<B: Backend>(x: Tensor<B, 2>, weight: Tensor<B, 2>) -> Tenso
     );
     let (x, weight) = (unwrap(x), unwrap(weight));
     let types = [&x, &weight].map(TensorMetadata::dtype);
-    wrap(match registry::f32_table::<HostTable<B>>("weighted_sums", types) {
-        Some(table) => (table.weighted_sums)(x, weight),
+    wrap(match registry::f32_body::<B, WeightedSums>("weighted_sums", types) {
+        Some(body) => body([x, weight], &WeightedSums),
         None => reference::weighted_sums::<B>(x, weight),
     })
+}
+
+/// The sums of examples and a weight.
+pub(crate) struct WeightedSums;
+
+impl Operation for WeightedSums {
+    type Operands<B: Backend> = [FloatTensor<B>; 2];
+    type Results<B: Backend> = FloatTensor<B>;
 }

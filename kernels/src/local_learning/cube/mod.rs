@@ -20,8 +20,9 @@ use cubecl::client::ComputeClient;
 use self::kernel::{LANES, ticks_kernel};
 use self::plan::{CallLaunch, LayerLaunch, Plan};
 use super::memory::Offsets;
-use super::{FusedLocalLearning, LocalLearning, LocalTensors};
+use super::{LocalLearning, LocalTensors, MostLayers};
 use crate::cube::{array, arrays, common_width, empty, grid, launch, most_tensors, owned};
+use crate::registry::Runs;
 
 /// Units of a cube at most. More would leave a unit too few registers.
 const MOST_UNITS: u32 = 1024;
@@ -30,20 +31,23 @@ const MOST_UNITS: u32 = 1024;
 /// Systems end launches that take seconds.
 const MOST_WORK: usize = 1 << 30;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLocalLearning
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<MostLayers>
     for CubeBackend<R, F, I, BT>
 {
-    fn most_layers(device: &Self::Device) -> usize {
+    fn run(device: Self::Device, _: &MostLayers) -> usize {
         // A layer binds its weight and its outputs; beside them inputs, memory and workspace.
-        most_tensors(&R::client(device), 2, 3)
+        most_tensors(&R::client(&device), 2, 3)
     }
+}
 
-    fn local_learning(
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<LocalLearning>
+    for CubeBackend<R, F, I, BT>
+{
+    fn run(
+        (start, tensors): (usize, LocalTensors<FloatTensor<Self>>),
         learning: &LocalLearning,
-        start: usize,
-        of: LocalTensors<FloatTensor<Self>>,
     ) -> LocalTensors<FloatTensor<Self>> {
-        let LocalTensors { values, weights, memory } = of;
+        let LocalTensors { values, weights, memory } = tensors;
         let xs = into_contiguous(values.into_iter().next().expect("the inputs"));
         let ticks = xs.meta.shape()[1];
         let weights: Vec<_> = weights.into_iter().map(owned).collect();

@@ -16,20 +16,19 @@ use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
 use super::factors::Factors;
-use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
+use super::{StepCall, StepOutput, StepRule, StepState, StepTensors};
 use crate::cube::{Vectors, arrays, empty, most_tensors, owned};
-use crate::grad_stats::{self, GradParts};
 use crate::lists::grouped;
+use crate::registry::Runs;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<StepCall>
     for CubeBackend<R, F, I, BT>
 {
-    fn optim_step(
-        of: Vec<StepTensors<FloatTensor<Self>>>,
-        rule: &StepRule,
-        learning_rate: f64,
+    fn run(
+        parameters: Vec<StepTensors<FloatTensor<Self>>>,
+        &StepCall { ref rule, learning_rate }: &StepCall,
     ) -> Vec<StepOutput<FloatTensor<Self>>> {
-        let moving: Vec<_> = of.into_iter().map(|one| Moving::new(one, rule)).collect();
+        let moving: Vec<_> = parameters.into_iter().map(|one| Moving::new(one, rule)).collect();
         // Parameters without a gradient at some step are behind the others.
         let of_a_kind = |one: &&Moving<R>| {
             let factors = rule.factors(one.time, learning_rate);
@@ -44,15 +43,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
             }
         }
         moving.into_iter().map(Moving::stepped).collect()
-    }
-
-    fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64) {
-        grad_stats::cube::grad_stats(gradients, factor)
-    }
-
-    fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> GradParts<Self> {
-        let [_, parts] = grad_stats::cube::scaled_with_parts(gradients, 1.0);
-        (parts, grad_stats::cube::squares)
     }
 }
 

@@ -1,0 +1,67 @@
+//! Gradients of operations over lists of tensors.
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, Shape, TensorMetadata};
+
+use crate::lists::in_parts;
+use crate::variadic_op::OptionalTensors;
+
+/// The tensors of the level below.
+pub fn inner<B: Backend, C: CheckpointStrategy>(
+    tensors: &[FloatTensor<Autodiff<B, C>>],
+) -> Vec<FloatTensor<B>> {
+    tensors.iter().map(|tensor| tensor.primitive.clone()).collect()
+}
+
+/// The results of one `operation` on the tensors that are there and wanted.
+pub fn where_wanted<B: Backend>(
+    tensors: OptionalTensors<B>,
+    wanted: &[bool],
+    operation: impl FnOnce(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
+) -> OptionalTensors<B> {
+    let tensors = tensors.into_iter().zip(wanted);
+    let tensors = tensors.map(|(tensor, &wanted)| tensor.filter(|_| wanted));
+    let all = |tensors: OptionalTensors<B>| {
+        operation(tensors.into_iter().flatten().collect()).into_iter().map(Some).collect()
+    };
+    in_parts(tensors.collect(), Option::is_some, all, |none| none)
+}
+
+/// An operand.
+pub struct Term<B: Backend> {
+    is_leaf: bool,
+    shape: Shape,
+    device: B::Device,
+}
+
+/// What [`completed`] needs of each of the operands.
+pub fn terms<B: Backend, C: CheckpointStrategy>(
+    operands: &[FloatTensor<Autodiff<B, C>>],
+) -> Vec<Term<B>> {
+    let term = |tensor: &FloatTensor<Autodiff<B, C>>| Term {
+        is_leaf: tensor.node.parents.is_empty(),
+        shape: tensor.shape(),
+        device: B::float_device(&tensor.primitive),
+    };
+    operands.iter().map(term).collect()
+}
+
+/// The wanted gradients, zeros where nothing depends on a result. A leaf has none there, but what comes
+/// from other operations is asked for one.
+pub fn completed<B: Backend>(
+    terms: &[Term<B>],
+    gradients: impl IntoIterator<Item = Option<FloatTensor<B>>>,
+    wanted: &[bool],
+) -> OptionalTensors<B> {
+    let gradient = |((term, gradient), &wanted): ((&Term<B>, Option<_>), &bool)| {
+        let zeros = || B::float_zeros(term.shape.clone(), &term.device, DType::F32.into());
+        match wanted {
+            true => gradient.or_else(|| (!term.is_leaf).then(zeros)),
+            false => None,
+        }
+    };
+    terms.iter().zip(gradients).zip(wanted).map(gradient).collect()
+}
