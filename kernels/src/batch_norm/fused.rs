@@ -7,7 +7,7 @@ use burn::tensor::ops::FloatTensor;
 use crate::channels::{per_channel, rows};
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
-use crate::norm_relu::Rectified;
+use crate::norm_relu::rectified::Rectified;
 
 /// `1 / sqrt(variance + epsilon)`.
 pub fn inverse_deviation<B: Backend>(variance: Tensor<B, 1>, epsilon: f64) -> Tensor<B, 1> {

@@ -5,7 +5,7 @@ pub(crate) mod cpu;
 #[allow(clippy::too_many_arguments)]
 pub(crate) mod cube;
 pub mod reference;
-mod shape;
+pub(crate) mod shape;
 
 pub(crate) use shape::check;
 pub use shape::{ConvShape, Role};

@@ -12,8 +12,8 @@ use crate::batch_norm::fused::{Normalised, normalised};
 use crate::channels::{per_channel, rows};
 use crate::conv2d::{ConvShape, Role};
 use crate::host::{unwrap, wrap};
-use crate::norm_relu::Rectified;
 use crate::norm_relu::composed::scaled;
+use crate::norm_relu::rectified::Rectified;
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     // Which pixel of a window is taken does not change with a small change of `x`, so `x` only selects:

@@ -7,7 +7,7 @@ use burn_fusion::{Fusion, FusionBackend};
 use super::FusedLayers;
 use crate::conv2d::{ConvShape, Role};
 use crate::fusion::{like, record, record_floats};
-use crate::norm_relu::Rectified;
+use crate::norm_relu::rectified::Rectified;
 
 impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {

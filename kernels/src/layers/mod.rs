@@ -16,12 +16,13 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::batch_norm::fused::normalised;
-use crate::conv2d::{ConvShape, Role};
+use crate::conv2d::shape::{ConvShape, Role};
 use crate::fallback::{all_taken, goes_into_f32};
-use crate::global_avg_pool;
+use crate::global_avg_pool::reference::global_avg_pool;
 use crate::host::{unwrap, wrap};
-use crate::leaky_relu;
-use crate::norm_relu::{self, Rectified};
+use crate::leaky_relu::reference::by_sign;
+use crate::norm_relu::composed;
+use crate::norm_relu::rectified::Rectified;
 use crate::registry::{self, function_table};
 
 /// A backend with fused bodies for single layers; maps are of one type, vectors by channel and sums
@@ -57,12 +58,12 @@ pub trait FusedLayers: Backend {
         slope: f64,
     ) -> FloatTensor<Self> {
         let [by, values] = [by, values].map(wrap::<Self, 4>);
-        unwrap(leaky_relu::reference::by_sign(by, values, slope))
+        unwrap(by_sign(by, values, slope))
     }
 
     /// Mean of every plane: `[n, c, h, w]` to `[n, c]`.
     fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        unwrap(global_avg_pool::reference::global_avg_pool(wrap::<Self, 4>(x)))
+        unwrap(global_avg_pool(wrap::<Self, 4>(x)))
     }
 
     /// The transpose of [`plane_mean`](Self::plane_mean): `[n, c]` over planes of the given size,
@@ -103,7 +104,7 @@ pub trait FusedLayers: Backend {
         map: [FloatTensor<Self>; 3],
         after: Rectified,
     ) -> FloatTensor<Self> {
-        norm_relu::composed::activate::<Self>(x, map, after)
+        composed::activate::<Self>(x, map, after)
     }
 
     /// The sums by channel of `dv` and of `dv * (x - centre)`, `[2, c]`, and the gradient of `x`, each
@@ -117,7 +118,7 @@ pub trait FusedLayers: Backend {
         after: Option<Rectified>,
         wanted: [bool; 2],
     ) -> [Option<FloatTensor<Self>>; 2] {
-        norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted)
+        composed::backward::<Self>(dz, x, map, inverse, after, wanted)
     }
 
     /// Whether the device has tensor cores that multiply in TF32.

@@ -4,7 +4,7 @@
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{FloatDType, TensorMetadata};
 
-use super::Rectified;
+use super::rectified::Rectified;
 use crate::batch_norm::fused::moment_grad;
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;

@@ -11,7 +11,10 @@ pub(crate) mod composed;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 pub(crate) mod cube;
+pub(crate) mod rectified;
 pub mod reference;
+
+pub use rectified::Rectified;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -19,13 +22,6 @@ use burn::tensor::backend::Backend;
 use crate::batch_norm::{NormStatistics, normalise};
 use crate::conv_stack::Moments;
 use crate::max_pool;
-
-/// What comes after a normalisation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rectified {
-    /// Whether the largest of every 2x2 window is taken, and not every pixel.
-    pub pool: bool,
-}
 
 /// `relu` of [`batch_norm`](crate::batch_norm()), of which `pool` takes the largest of every 2x2
 /// window, and the moments of the batch, detached, unless given ones were used.

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 
-use super::Rectified;
+use super::rectified::Rectified;
 use crate::batch_norm::reference::batch_norm;
 use crate::conv_stack::Moments;
 use crate::max_pool::reference::max_pool;
