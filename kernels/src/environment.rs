@@ -1,4 +1,4 @@
-//! What the user of this process asks for.
+//! The wishes of the user of this process.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ pub fn requested() -> Option<&'static str> {
     WANTED.as_deref()
 }
 
-/// Whether `FEWSHOT_LAUNCH_BLOCKING` asks to wait for each kernel, so that a device's error names the one that
+/// True if `FEWSHOT_LAUNCH_BLOCKING` asks to wait for each kernel, so that a device's error names the one that
 /// failed; as `CUDA_LAUNCH_BLOCKING` does for PyTorch.
 #[cfg(feature = "cube")]
 pub fn blocks_launches() -> bool {
@@ -36,7 +36,7 @@ thread_local! {
     static REFERENCE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether operations that this thread starts now are to run as plain Burn operations.
+/// True if operations that this thread starts now run as plain Burn operations.
 pub fn wants_reference() -> bool {
     requested() == Some("reference") || REFERENCE.get()
 }

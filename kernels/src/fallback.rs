@@ -18,22 +18,22 @@ pub(crate) fn log_once(operation: &'static str, text: String) {
     }
 }
 
-/// Whether all types are taken; the first other one is noted for `operation`.
+/// True if all types are taken; the first other one is noted for `operation`.
 pub(crate) fn all_taken(
     operation: &'static str,
     types: impl IntoIterator<Item = DType>,
     takes: impl Fn(DType) -> bool,
 ) -> bool {
-    let found = types.into_iter().find(|&found| !takes(found));
-    if let Some(found) = found {
-        log_once(operation, format!("elements of {found:?}"));
+    let other = types.into_iter().find(|&other| !takes(other));
+    if let Some(other) = other {
+        log_once(operation, format!("elements of {other:?}"));
     }
-    found.is_none()
+    other.is_none()
 }
 
 /// [`all_taken`] where nothing but f32 is taken.
 pub(crate) fn all_f32(operation: &'static str, types: impl IntoIterator<Item = DType>) -> bool {
-    all_taken(operation, types, |found| found == DType::F32)
+    all_taken(operation, types, |dtype| dtype == DType::F32)
 }
 
 /// True if every number of a type is one of f32.

@@ -17,7 +17,7 @@ pub type Recorded<B> = FusionTensor<<B as FusionBackend>::FusionRuntime>;
 type Handles<B> =
     HandleContainer<<<B as FusionBackend>::FusionRuntime as FusionRuntime>::FusionHandle>;
 
-/// What an operation is given when it runs, in the order in which it was recorded. Each may be taken
+/// The tensors of an operation when it runs, in the order in which they were recorded. Each may be taken
 /// once.
 pub struct Operands<'a, B: FusionBackend> {
     handles: &'a mut Handles<B>,
@@ -57,8 +57,8 @@ where
     F: Fn(&mut Operands<'_, B>) -> Vec<FloatTensor<B>> + Send + Sync,
 {
     fn execute(&self, handles: &mut Handles<B>) {
-        let found = (self.body)(&mut Operands { handles, inputs: &self.description.inputs });
-        for (output, tensor) in self.description.outputs.iter().zip(found) {
+        let results = (self.body)(&mut Operands { handles, inputs: &self.description.inputs });
+        for (output, tensor) in self.description.outputs.iter().zip(results) {
             handles.register_float_tensor::<B>(&output.id, tensor);
         }
     }
@@ -96,8 +96,8 @@ where
     B: FusionBackend,
     F: Fn(&mut Operands<'_, B>) -> FloatTensor<B> + Send + Sync + 'static,
 {
-    let [found] = all(record::<B, _>(name, inputs, vec![output], move |of| vec![body(of)]));
-    found
+    let [result] = all(record::<B, _>(name, inputs, vec![output], move |of| vec![body(of)]));
+    result
 }
 
 /// [`record_one`] of `N` float operands.
@@ -116,6 +116,6 @@ pub fn like(of: &impl TensorMetadata) -> (Shape, DType) {
 }
 
 /// All results of an operation, which are as many as were recorded.
-pub fn all<T, const N: usize>(found: Vec<T>) -> [T; N] {
-    found.try_into().unwrap_or_else(|_| unreachable!("as many as were recorded"))
+pub fn all<T, const N: usize>(results: Vec<T>) -> [T; N] {
+    results.try_into().unwrap_or_else(|_| unreachable!("as many as were recorded"))
 }

@@ -64,8 +64,8 @@ pub fn product<B: Backend, const D: usize>(
     }
     let weight = right.reshape([matrices * depth, columns]);
     let layers = [LinearLayer { weight, bias: None }];
-    let found = linear_stack(left.reshape([matrices, rows, depth]), &layers, Precision::F32);
-    found.reshape(shape)
+    let products = linear_stack(left.reshape([matrices, rows, depth]), &layers, Precision::F32);
+    products.reshape(shape)
 }
 
 pub(crate) fn with_bias<B: Backend>(y: Tensor<B, 2>, bias: Option<Tensor<B, 1>>) -> Tensor<B, 2> {
@@ -78,17 +78,17 @@ pub(crate) fn with_bias<B: Backend>(y: Tensor<B, 2>, bias: Option<Tensor<B, 1>>)
 /// Panics when the shapes do not fit.
 pub(crate) fn check<B: Backend>(
     [_, features]: [usize; 2],
-    found: [usize; 2],
+    weight: [usize; 2],
     bias: Option<&Tensor<B, 1>>,
 ) {
-    let [inputs, wanted] = found;
+    let [inputs, outputs] = weight;
     assert!(
         inputs == features,
-        "a linear layer of {features} features needs a weight [{features}, o], found {found:?}"
+        "a linear layer of {features} features needs a weight [{features}, o], found {weight:?}"
     );
-    let values = bias.map_or(wanted, |bias| bias.dims()[0]);
+    let values = bias.map_or(outputs, |bias| bias.dims()[0]);
     assert!(
-        values == wanted,
-        "a linear layer with {wanted} outputs needs as many values of bias, found {values}"
+        values == outputs,
+        "a linear layer with {outputs} outputs needs as many values of bias, found {values}"
     );
 }

@@ -19,11 +19,11 @@ pub fn inner<B: Backend, C: CheckpointStrategy>(
 /// The results of one `operation` on the tensors that are there and wanted.
 pub fn where_wanted<B: Backend>(
     tensors: OptionalTensors<B>,
-    wanted: &[bool],
+    requires_grad: &[bool],
     operation: impl FnOnce(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
 ) -> OptionalTensors<B> {
-    let tensors = tensors.into_iter().zip(wanted);
-    let tensors = tensors.map(|(tensor, &wanted)| tensor.filter(|_| wanted));
+    let tensors = tensors.into_iter().zip(requires_grad);
+    let tensors = tensors.map(|(tensor, &requires_grad)| tensor.filter(|_| requires_grad));
     let all = |tensors: OptionalTensors<B>| {
         operation(tensors.into_iter().flatten().collect()).into_iter().map(Some).collect()
     };
@@ -37,7 +37,7 @@ pub struct Term<B: Backend> {
     device: B::Device,
 }
 
-/// What [`completed`] needs of each of the operands.
+/// The properties of each of the operands that [`completed`] needs.
 pub fn terms<B: Backend, C: CheckpointStrategy>(
     operands: &[FloatTensor<Autodiff<B, C>>],
 ) -> Vec<Term<B>> {
@@ -54,14 +54,14 @@ pub fn terms<B: Backend, C: CheckpointStrategy>(
 pub fn completed<B: Backend>(
     terms: &[Term<B>],
     gradients: impl IntoIterator<Item = Option<FloatTensor<B>>>,
-    wanted: &[bool],
+    requires_grad: &[bool],
 ) -> OptionalTensors<B> {
-    let gradient = |((term, gradient), &wanted): ((&Term<B>, Option<_>), &bool)| {
+    let gradient = |((term, gradient), &requires_grad): ((&Term<B>, Option<_>), &bool)| {
         let zeros = || B::float_zeros(term.shape.clone(), &term.device, DType::F32.into());
-        match wanted {
+        match requires_grad {
             true => gradient.or_else(|| (!term.is_leaf).then(zeros)),
             false => None,
         }
     };
-    terms.iter().zip(gradients).zip(wanted).map(gradient).collect()
+    terms.iter().zip(gradients).zip(requires_grad).map(gradient).collect()
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::TensorMetadata;
 
-/// Whether there is anything to compute: no device may be asked for nothing.
+/// True if there is anything to compute: no device may be asked for nothing.
 pub fn has_elements(tensor: &impl TensorMetadata) -> bool {
     tensor.shape().num_elements() > 0
 }

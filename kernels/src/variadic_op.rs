@@ -33,7 +33,7 @@ const MANY_PARENTS: usize = 40;
 /// Parents of the node of an operation with fewer operands: each costs time, whether it is there or not.
 const FEW_PARENTS: usize = 9;
 
-/// How a node that runs before an operation's backward pass has it run, whether or not a result gets a
+/// The means of a node that runs before an operation's backward pass to start it, with or without a
 /// gradient.
 pub struct Trigger<V, P> {
     /// A parent of that node, `[1]`.
@@ -67,18 +67,18 @@ pub fn record_with_trigger<B: Backend, C: CheckpointStrategy>(
     operation: impl FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTensors<B> + Send + 'static,
 ) -> Recorded<B, C> {
     let from_inner = <Autodiff<B, C> as AutodiffBackend>::from_inner;
-    let wanted: Vec<_> = operands.iter().map(|operand| operand.is_tracked()).collect();
-    let Some(first) = results.first().filter(|_| wanted.contains(&true)) else {
+    let requires_grad: Vec<_> = operands.iter().map(|operand| operand.is_tracked()).collect();
+    let Some(first) = results.first().filter(|_| requires_grad.contains(&true)) else {
         return (results.into_iter().map(from_inner).collect(), None);
     };
     let placeholder = placeholder::<B>(&B::float_device(first), first.dtype());
-    let tracked: Vec<_> = (0..operands.len()).filter(|&index| wanted[index]).collect();
+    let tracked: Vec<_> = (0..operands.len()).filter(|&index| requires_grad[index]).collect();
     let shared = Arc::new(Mutex::new(SharedGradients::<B> {
         placeholder: placeholder.clone(),
         triggered: false,
         operation: Some(Box::new(operation)),
         gradients: (0..results.len()).map(|_| None).collect(),
-        wanted,
+        requires_grad,
     }));
     let last = match tracked.len() < FEW_PARENTS {
         true => record_chain::<B, C, FEW_PARENTS>(operands, &tracked, &placeholder, &shared),
@@ -113,12 +113,12 @@ fn record_chain<B: Backend, C: CheckpointStrategy, const PARENTS: usize>(
             Some(place) => own.get(place).map_or(&constant, |&index| &operands[index]),
         });
         let (own, last, shared) = (own.to_vec(), chunks.peek().is_none(), shared.clone());
-        let backward = move |placeholder, wanted: [bool; PARENTS]| {
+        let backward = move |placeholder, requires_grad: [bool; PARENTS]| {
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
             if last {
                 shared.run();
             }
-            let mut previous = wanted[0].then_some(placeholder);
+            let mut previous = requires_grad[0].then_some(placeholder);
             std::array::from_fn(|place| match place.checked_sub(1) {
                 None => previous.take(),
                 Some(place) => own.get(place).and_then(|&index| shared.gradients[index].take()),
@@ -141,11 +141,11 @@ fn placeholder<B: Backend>(device: &B::Device, dtype: DType) -> FloatTensor<B> {
     static PLACEHOLDERS: RwLock<Placeholders> = RwLock::new(Vec::new());
     let kind = (TypeId::of::<FloatTensor<B>>(), device.id(), dtype);
     let find = |all: &Placeholders| {
-        let (_, found) = all.iter().find(|(of, _)| *of == kind)?;
-        found.downcast_ref::<FloatTensor<B>>().cloned()
+        let (_, known) = all.iter().find(|(of, _)| *of == kind)?;
+        known.downcast_ref::<FloatTensor<B>>().cloned()
     };
-    if let Some(found) = find(&PLACEHOLDERS.read().unwrap_or_else(PoisonError::into_inner)) {
-        return found;
+    if let Some(known) = find(&PLACEHOLDERS.read().unwrap_or_else(PoisonError::into_inner)) {
+        return known;
     }
     let mut all = PLACEHOLDERS.write().unwrap_or_else(PoisonError::into_inner);
     find(&all).unwrap_or_else(|| {
@@ -159,14 +159,14 @@ fn placeholder<B: Backend>(device: &B::Device, dtype: DType) -> FloatTensor<B> {
 struct SharedGradients<B: Backend> {
     /// Registered with Burn in place of a gradient that lies here, `[1]`.
     placeholder: FloatTensor<B>,
-    /// Whether the operation has been handed its placeholder.
+    /// True once the operation has been handed its placeholder.
     triggered: bool,
     /// Taken when it runs, which frees the tensors it saved.
     operation: Option<Operation<B>>,
     /// Gradients of the results until the operation ran, then of the operands.
     gradients: OptionalTensors<B>,
-    /// Whether an operand needs its gradient, for every operand.
-    wanted: Vec<bool>,
+    /// True for every operand that needs its gradient.
+    requires_grad: Vec<bool>,
 }
 
 impl<B: Backend> SharedGradients<B> {
@@ -177,7 +177,7 @@ impl<B: Backend> SharedGradients<B> {
 
     fn run(&mut self) {
         let operation = self.operation.take().expect("a backward pass runs once");
-        self.gradients = operation(std::mem::take(&mut self.gradients), &self.wanted);
+        self.gradients = operation(std::mem::take(&mut self.gradients), &self.requires_grad);
     }
 }
 
@@ -194,16 +194,16 @@ mod tests {
 
     /// The backward pass of two results: the sums of all operands, times their places and the squares of
     /// these.
-    fn weighted(results: OptionalTensors<Flex>, wanted: &[bool]) -> OptionalTensors<Flex> {
+    fn weighted(results: OptionalTensors<Flex>, requires_grad: &[bool]) -> OptionalTensors<Flex> {
         let [one, other] = [0, 1].map(|place| {
             let given = results[place].clone().map(wrap::<Flex, 1>);
             given.unwrap_or_else(|| Tensor::zeros([1], &Default::default()))
         });
-        let gradient = |(place, &wanted): (usize, &bool)| {
+        let gradient = |(place, &requires_grad): (usize, &bool)| {
             let place = place as f32;
-            wanted.then(|| unwrap(one.clone() * place + other.clone() * (place * place)))
+            requires_grad.then(|| unwrap(one.clone() * place + other.clone() * (place * place)))
         };
-        wanted.iter().enumerate().map(gradient).collect()
+        requires_grad.iter().enumerate().map(gradient).collect()
     }
 
     fn run(operands: &[Tensor<A, 1>]) -> [Tensor<A, 1>; 2] {
@@ -213,8 +213,8 @@ mod tests {
             unwrap(each.reduce(|sum, more| sum + more).expect("operands"))
         });
         let operands: Vec<_> = operands.iter().cloned().map(unwrap).collect();
-        let found = record::<Flex, NoCheckpointing>(&operands, results.to_vec(), weighted);
-        let [one, other] = found.try_into().expect("two results");
+        let results = record::<Flex, NoCheckpointing>(&operands, results.to_vec(), weighted);
+        let [one, other] = results.try_into().expect("two results");
         [one, other].map(wrap)
     }
 
@@ -236,12 +236,12 @@ mod tests {
         for count in [1, 2, 11, 12, 13, MANY_PARENTS - 1, MANY_PARENTS, 60, 61, 200] {
             let leaves = leaves(count);
             let [one, other] = run(&leaves);
-            let found = (one * 2.0 + other.clone() * other.clone()).backward();
+            let gradients = (one * 2.0 + other.clone() * other.clone()).backward();
             let other = number(other.inner());
             for (place, leaf) in leaves.iter().enumerate() {
-                let wanted = 2.0 * place as f32 + 2.0 * other * (place * place) as f32;
-                let found = leaf.grad(&found).map(number);
-                assert_eq!(found, (place % 3 != 2).then_some(wanted), "{place} of {count}");
+                let expected = 2.0 * place as f32 + 2.0 * other * (place * place) as f32;
+                let gradient = leaf.grad(&gradients).map(number);
+                assert_eq!(gradient, (place % 3 != 2).then_some(expected), "{place} of {count}");
             }
         }
     }
@@ -250,8 +250,8 @@ mod tests {
     fn a_result_that_nothing_depends_on_has_no_gradient() {
         let leaves = leaves(9);
         let [one, _] = run(&leaves);
-        let found = (one * 5.0).backward();
-        assert_eq!(leaves[4].grad(&found).map(number), Some(20.0));
+        let gradients = (one * 5.0).backward();
+        assert_eq!(leaves[4].grad(&gradients).map(number), Some(20.0));
     }
 
     /// An operation whose second parent is a trigger, and the gradients that come back to its first and to the
@@ -271,8 +271,8 @@ mod tests {
                 vec![results[0].take(), pull()]
             });
         let [before, behind] = [&mut results, &mut behind].map(|of| wrap(of.remove(0)));
-        let found = loss(before, behind).backward();
-        [one, other].map(|leaf| leaf.grad(&found).map(number))
+        let gradients = loss(before, behind).backward();
+        [one, other].map(|leaf| leaf.grad(&gradients).map(number))
     }
 
     #[test]

@@ -34,11 +34,11 @@ impl<B: Runs<AxpyAll>, C: CheckpointStrategy> Runs<AxpyAll> for Autodiff<B, C> {
         let plain = ys.as_ref().map_or(0, Vec::len);
         let operands: Vec<_> = ys.into_iter().flatten().chain(xs).collect();
         let terms = terms::<B, C>(&operands);
-        record::<B, C>(&operands, sums, move |mut results, wanted| {
+        record::<B, C>(&operands, sums, move |mut results, requires_grad| {
             let scale = |gradients| B::run((None, gradients), &AxpyAll { alpha });
-            let scaled = where_wanted::<B>(results.clone(), &wanted[plain..], scale);
+            let scaled = where_wanted::<B>(results.clone(), &requires_grad[plain..], scale);
             results.truncate(plain);
-            completed(&terms, results.into_iter().chain(scaled), wanted)
+            completed(&terms, results.into_iter().chain(scaled), requires_grad)
         })
     }
 }
@@ -49,10 +49,10 @@ impl<B: Runs<FanOut> + Runs<AxpyAll>, C: CheckpointStrategy> Runs<FanOut> for Au
         let [mut both, second] = <B as Runs<FanOut>>::run(inner::<B, C>(&xs), call);
         both.extend(second);
         let terms = terms::<B, C>(&xs);
-        let mut first = record::<B, C>(&xs, both, move |mut results, wanted| {
-            let second = results.split_off(wanted.len());
-            let pairs = results.into_iter().zip(second).zip(wanted);
-            let pairs = pairs.map(|((one, other), &wanted)| match wanted {
+        let mut first = record::<B, C>(&xs, both, move |mut results, requires_grad| {
+            let second = results.split_off(requires_grad.len());
+            let pairs = results.into_iter().zip(second).zip(requires_grad);
+            let pairs = pairs.map(|((one, other), &requires_grad)| match requires_grad {
                 true => (one, other),
                 false => (None, None),
             });
@@ -66,7 +66,7 @@ impl<B: Runs<FanOut> + Runs<AxpyAll>, C: CheckpointStrategy> Runs<FanOut> for Au
                 |(one, other): &(Option<_>, Option<_>)| one.is_some() && other.is_some();
             let sums =
                 in_parts(pairs.collect(), both_are_there, added, |(one, other)| one.or(other));
-            completed(&terms, sums, wanted)
+            completed(&terms, sums, requires_grad)
         });
         let second = first.split_off(xs.len());
         [first, second]
@@ -80,9 +80,9 @@ impl<B: Runs<SeedCotangents>, C: CheckpointStrategy> Runs<SeedCotangents> for Au
     ) -> FloatTensor<Self> {
         let cotangents = inner::<B, C>(&cotangents);
         let zero = B::run([inner::<B, C>(&xs), cotangents.clone()], call);
-        let pull_back = move |_, wanted: &[bool]| {
-            let each = cotangents.into_iter().zip(wanted);
-            each.map(|(cotangent, &wanted)| wanted.then_some(cotangent)).collect()
+        let pull_back = move |_, requires_grad: &[bool]| {
+            let each = cotangents.into_iter().zip(requires_grad);
+            each.map(|(cotangent, &requires_grad)| requires_grad.then_some(cotangent)).collect()
         };
         record::<B, C>(&xs, vec![zero], pull_back).remove(0)
     }

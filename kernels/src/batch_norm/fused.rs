@@ -16,7 +16,7 @@ pub fn inverse_deviation<B: Backend>(variance: Tensor<B, 1>, epsilon: f64) -> Te
     deviation.ones_like() / deviation
 }
 
-/// What [`normalised`] finds.
+/// A normalised map, with the values that its gradient needs.
 pub struct Normalised<B: Backend> {
     pub y: FloatTensor<B>,
     /// `[2, c]`.
@@ -46,8 +46,8 @@ pub fn normalised<B: FusedLayers>(
     Normalised { y, moments, map, inverse }
 }
 
-/// What the moments of a map `x` take of its gradient, given the sums of that: by what a pixel's
-/// deviation from the mean is multiplied, and the mean that is taken away before `scale`.
+/// The share of the moments of a map `x` in its gradient, given the sums of that: the factor of a pixel's
+/// deviation from the mean, and the mean that is taken away before `scale`.
 pub fn moment_grad<B: Backend>(
     x: &FloatTensor<B>,
     [scale, inverse]: [FloatTensor<B>; 2],

@@ -12,7 +12,7 @@ use crate::host::{unwrap, wrap};
 use crate::layers::{self, LayerTable, types, wide};
 use crate::norm_relu::{self, Rectified};
 
-/// What [`batch_norm`] normalises with.
+/// The moments that [`batch_norm`] normalises with.
 #[derive(Clone, Debug)]
 pub enum NormStatistics<B: Backend> {
     /// The moments of the batch at hand.
@@ -97,18 +97,18 @@ fn run<B: Backend>(
     (wrap(y), Some(Moments { mean, variance }))
 }
 
-fn check<B: Backend>(found: [usize; 4], vectors: &[Option<Tensor<B, 1>>; 4]) {
+fn check<B: Backend>(shape: [usize; 4], vectors: &[Option<Tensor<B, 1>>; 4]) {
     assert!(
-        !found.contains(&0),
-        "a normalisation needs images with pixels, found the shape {found:?}"
+        !shape.contains(&0),
+        "a normalisation needs images with pixels, found the shape {shape:?}"
     );
-    let wanted = found[1];
+    let channels = shape[1];
     let names = ["gamma", "beta", "running mean", "running variance"];
     for (name, vector) in names.into_iter().zip(vectors) {
-        let found = vector.as_ref().map_or(wanted, |vector| vector.dims()[0]);
+        let values = vector.as_ref().map_or(channels, |vector| vector.dims()[0]);
         assert!(
-            found == wanted,
-            "a normalisation of {wanted} channels needs as many values of {name}, found {found}"
+            values == channels,
+            "a normalisation of {channels} channels needs as many values of {name}, found {values}"
         );
     }
 }

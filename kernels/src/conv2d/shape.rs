@@ -24,7 +24,7 @@ pub struct ConvShape {
     pub padding: usize,
     /// Convolutions side by side in the channels, which are those of one of them.
     pub lanes: usize,
-    /// Whether tensor cores may round operands of f32 to TF32.
+    /// True if tensor cores may round operands of f32 to TF32.
     pub tf32: bool,
 }
 
@@ -74,16 +74,13 @@ impl ConvShape {
 /// # Panics
 /// With what does not fit.
 pub(crate) fn check<B: Backend>(
-    found: [usize; 4],
+    maps: [usize; 4],
     weight: [usize; 4],
     bias: Option<&Tensor<B, 1>>,
     (stride, padding): (usize, usize),
 ) -> ConvShape {
-    let ([n, c, h, w], [o, i, kernel, width]) = (found, weight);
-    assert!(
-        !found.contains(&0),
-        "a convolution needs images with pixels, found the shape {found:?}"
-    );
+    let ([n, c, h, w], [o, i, kernel, width]) = (maps, weight);
+    assert!(!maps.contains(&0), "a convolution needs images with pixels, found the shape {maps:?}");
     assert!(
         i == c && kernel == width && o > 0 && kernel > 0,
         "a convolution of {c} channels needs a weight [o, {c}, k, k], found {weight:?}"

@@ -17,7 +17,7 @@ pub struct ConvBlock<B: Backend> {
     pub beta: Option<Tensor<B, 1>>,
     /// Stride of the convolution, 1 or 2.
     pub stride: usize,
-    /// Whether a 2x2 max-pool with stride 2 ends the block.
+    /// True if a 2x2 max-pool with stride 2 ends the block.
     pub pool: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Moments<B: Backend> {
     pub variance: Tensor<B, 1>,
 }
 
-/// What the blocks normalise with.
+/// The moments that the blocks normalise with.
 #[derive(Clone, Debug)]
 pub enum Statistics<B: Backend> {
     /// The moments of the batch at hand.
@@ -48,7 +48,7 @@ pub enum Statistics<B: Backend> {
     Running(Vec<Moments<B>>),
 }
 
-/// What [`conv_stack`](super::conv_stack) returns.
+/// The result of [`conv_stack`](super::conv_stack).
 #[derive(Clone, Debug)]
 pub struct StackOutput<B: Backend> {
     /// Output of the last block, `[n, c', h', w']`.
@@ -57,7 +57,7 @@ pub struct StackOutput<B: Backend> {
     pub moments: Vec<Moments<B>>,
 }
 
-/// How a stack runs.
+/// Settings of a stack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StackOptions {
     /// Added to the variance; 1e-5 in PyTorch and here.
@@ -70,7 +70,7 @@ pub struct StackOptions {
     /// moments: ghost batch normalisation (Hoffer et al., NeurIPS 2017). Given moments are those of
     /// all. More than one have one lane.
     pub ghost_batches: usize,
-    /// What the convolutions compute in; statistics and what follows are f32.
+    /// The type that the convolutions compute in; statistics, and all after the convolutions, are f32.
     pub precision: Precision,
 }
 
@@ -115,10 +115,10 @@ pub fn check<B: Backend>(
         channels = share(|| format!("block {index}"), block.weight.dims()[0], lanes);
     }
     if let Statistics::Running(moments) = statistics {
-        let (wanted, found) = (blocks.len(), moments.len());
+        let (count, pairs) = (blocks.len(), moments.len());
         assert!(
-            found == wanted,
-            "{wanted} blocks need as many pairs of running moments, found {found}"
+            pairs == count,
+            "{count} blocks need as many pairs of running moments, found {pairs}"
         );
         for (index, (block, moments)) in blocks.iter().zip(moments).enumerate() {
             let [out, ..] = block.weight.dims();
@@ -147,11 +147,11 @@ fn check_block<B: Backend>(
     channels: usize,
     [height, width]: [usize; 2],
 ) -> [usize; 2] {
-    let found = block.weight.dims();
-    let [out, ..] = found;
+    let weight = block.weight.dims();
+    let [out, ..] = weight;
     assert!(
-        found == [out, channels, 3, 3] && out > 0 && channels > 0,
-        "block {index} needs a weight [c_out, {channels}, 3, 3], found {found:?}"
+        weight == [out, channels, 3, 3] && out > 0 && channels > 0,
+        "block {index} needs a weight [c_out, {channels}, 3, 3], found {weight:?}"
     );
     for (name, vector) in block.vectors() {
         if let Some(vector) = vector {
@@ -169,7 +169,7 @@ fn check_block<B: Backend>(
     [height / side, width / side]
 }
 
-fn check_vector<B: Backend>(block: usize, name: &str, wanted: usize, vector: &Tensor<B, 1>) {
-    let [found] = vector.dims();
-    assert!(found == wanted, "block {block} needs {wanted} values of {name}, found {found}");
+fn check_vector<B: Backend>(block: usize, name: &str, channels: usize, vector: &Tensor<B, 1>) {
+    let [values] = vector.dims();
+    assert!(values == channels, "block {block} needs {channels} values of {name}, found {values}");
 }

@@ -23,12 +23,12 @@ use crate::twice_differentiable::Twice;
 pub struct StackCall {
     /// Shape of one lane's images and blocks.
     pub shape: StackShape,
-    /// How it runs, with ghost batches only where no moments are given.
+    /// Settings of the stack, with ghost batches only where no moments are given.
     pub options: StackOptions,
-    /// Whether moments are given, which follow the parameters among the operands: mean and variance
+    /// True if moments are given, which follow the parameters among the operands: mean and variance
     /// of every block. Those of the batch are taken otherwise.
     pub running: bool,
-    /// Whether a block has a bias; without, its place has any numbers on a device and zeros on a host.
+    /// True for each block with a bias; without, its place has any numbers on a device and zeros on a host.
     pub biased: Vec<bool>,
 }
 
@@ -54,7 +54,7 @@ impl StackCall {
     }
 }
 
-/// Whether the fused body takes these element types.
+/// True if the fused body takes these element types.
 pub(crate) fn takes<B: Backend>(
     images: &Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
@@ -94,8 +94,8 @@ fn in_type<B: Backend, const D: usize>(tensor: Tensor<B, D>, dtype: FloatDType) 
     if FloatDType::from(tensor.dtype()) == dtype { tensor } else { tensor.cast(dtype) }
 }
 
-/// What the fused body takes: the images, on a device in their own type; the tensors of every block
-/// with what normalisation is without where one is absent; and the moments that are given.
+/// The operands of the fused body: the images, on a device in their own type; the tensors of every block
+/// with the neutral values where one is absent; and the moments that are given.
 fn operands<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],

@@ -7,7 +7,7 @@ use super::{ConvBlock, StackOptions, StackOutput, Statistics};
 use crate::host::{unwrap, wrap};
 use crate::tiling::tiled_all;
 
-/// What `run` gives of ghost batches as lanes, in the shapes that ghost batches have.
+/// The result of `run` on ghost batches as lanes, in the shapes that ghost batches have.
 pub(super) fn as_lanes<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],

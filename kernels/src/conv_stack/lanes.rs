@@ -68,7 +68,7 @@ impl StackCall {
         zeros: &'a [f32],
         t: usize,
     ) -> Vec<Parameters<'a>> {
-        Parameters::of_parts(self.parts().zip(all).map(|(part, tensor)| match tensor {
+        Parameters::from_parts(self.parts().zip(all).map(|(part, tensor)| match tensor {
             Some(tensor) => &tensor[t * part..(t + 1) * part],
             None => &zeros[..part],
         }))
@@ -135,22 +135,25 @@ impl<H: HostBackend> TwiceDifferentiable<H> for StackCall {
         PrimalTensors { saved, device, .. }: PrimalTensors<'_, H, Self>,
         along: Option<TangentTensors<'_, H, Self>>,
         grad: Option<&FloatTensor<H>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
         keep: bool,
     ) -> Gradients<H, Vec<IntermediateGrads>> {
         let grad = grad.map(elements::<H>);
         let along = along.map(|along| (along.saved_tangent, along.intermediate_grads));
-        let (found, kept) = self.gradients(wanted[0], |t, to| {
+        let (gradients, intermediate) = self.gradients(requires_grad[0], |t, to| {
             let grad = grad.as_deref().map(|all| self.lane(all, self.image_floats()[1], t));
             let Some((tangents, grads)) = along else {
                 let grad = grad.expect("the gradient of the features");
-                return cpu::backward(&saved[t], &grad, (wanted[0], keep), to);
+                return cpu::backward(&saved[t], &grad, (requires_grad[0], keep), to);
             };
             let grads = (&grads[t], grad.as_deref());
-            (jvp_of_vjp(&saved[t], &tangents[t], grads, wanted[0], to), None)
+            (jvp_of_vjp(&saved[t], &tangents[t], grads, requires_grad[0], to), None)
         });
         let shape = |place| self.operand_shape(place);
-        (operand_tensors::<H>(found, wanted, shape, device), kept.into_iter().collect())
+        (
+            operand_tensors::<H>(gradients, requires_grad, shape, device),
+            intermediate.into_iter().collect(),
+        )
     }
 
     fn jvp(
@@ -199,8 +202,8 @@ impl StackCall {
         let mut tensors: Vec<_> =
             self.parts().map(|part| vec![0.0; self.options.lanes * part]).collect();
         let all = (self.options.lanes, usize::MAX);
-        let found = map_lanes(&mut tensors, all, || (), |(), index, to| lane(index, to));
-        let (dx, rest): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let results = map_lanes(&mut tensors, all, || (), |(), index, to| lane(index, to));
+        let (dx, rest): (Vec<_>, Vec<_>) = results.into_iter().unzip();
         let dx = dx.into_iter().collect::<Option<_>>().filter(|_| images);
         let dx = dx.map(|dx| self.join(dx, self.image_floats()[0]));
         ([dx].into_iter().chain(tensors.into_iter().map(Some)).collect(), rest)

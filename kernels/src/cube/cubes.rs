@@ -1,4 +1,4 @@
-//! How many units a kernel gets, and sums over those of one cube.
+//! The number of units of a kernel, and sums over those of one cube.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -103,7 +103,7 @@ pub fn after_launch<R: CubeRuntime>(client: &ComputeClient<R>, kernel: &str) {
     }
 }
 
-/// What the name of a kernel follows in the message of a device.
+/// The words before the name of a kernel in the message of a device.
 const IN_KERNEL: &str = "in the kernel ";
 
 /// Cubes of so many units in each of three dimensions: a launch without any would leave CUDA's server
@@ -133,11 +133,11 @@ pub fn row_of_cubes<R: CubeRuntime>(
 
 /// The launch of one unit for each of `items`; a few more start, and must do nothing. None are a panic.
 pub fn elementwise<R: CubeRuntime>(client: &ComputeClient<R>, items: usize) -> Launch<'_, R> {
-    of_units(client, items, CubeDim::new(client, items))
+    unit_launch(client, items, CubeDim::new(client, items))
 }
 
 /// [`elementwise`] in cubes of this size.
-pub fn of_units<R: CubeRuntime>(
+pub fn unit_launch<R: CubeRuntime>(
     client: &ComputeClient<R>,
     items: usize,
     dim: CubeDim,
@@ -219,9 +219,9 @@ fn reduced(
         }
         sync_cube();
     }
-    let found = shared[0];
+    let total = shared[0];
     sync_cube();
-    found
+    total
 }
 
 /// The largest `value` over a cube of `units`, a power of two, in every unit.

@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
-use super::{Launch, array, common_width, cubes, grid, of_units, unit_below, units};
+use super::{Launch, array, common_width, cubes, grid, unit_below, unit_launch, units};
 
 /// Tensors of a launch at most: enough for most networks, and few to compile for.
 const MOST_TENSORS: usize = 64;
@@ -18,7 +18,7 @@ const MOST_TENSORS: usize = 64;
 /// bytes, and a tensor up to 12 more.
 const MOST_ARRAYS: usize = 192;
 
-/// How many tensors go into a launch that binds so many arrays of each, and `shared` ones besides.
+/// The number of tensors in a launch that binds so many arrays of each, and `shared` ones besides.
 pub fn most_tensors<R: CubeRuntime>(
     client: &ComputeClient<R>,
     arrays: usize,
@@ -38,7 +38,7 @@ pub fn arrays<'a, R: CubeRuntime, E: CubePrimitive>(
 
 /// A launch of one unit for each vector of several tensors.
 pub struct Vectors {
-    /// Of a vector.
+    /// Elements of a vector.
     pub width: usize,
     /// Vectors of all tensors. More units start, and must do nothing.
     pub total: usize,
@@ -59,7 +59,7 @@ impl Vectors {
 
     /// In cubes of one size for all lengths, which a kernel is not to be compiled for.
     pub fn launch<'a, R: CubeRuntime>(&self, client: &'a ComputeClient<R>) -> Launch<'a, R> {
-        of_units(client, self.total, CubeDim::new_1d(units(client)))
+        unit_launch(client, self.total, CubeDim::new_1d(units(client)))
     }
 
     /// The first unit of each tensor.
@@ -119,7 +119,7 @@ pub struct ShareList {
     vectors: Sequence<usize>,
 }
 
-/// What a cube does.
+/// The share of a cube.
 #[derive(CubeType, Clone)]
 pub struct Share {
     /// The number of its tensor.

@@ -1,4 +1,4 @@
-//! What the device kernels of all operations have in common.
+//! The common parts of the device kernels of all operations.
 //!
 //! Kernels take contiguous tensors as arrays, read and write vectors where the length allows, and
 //! get the size of their cubes from the device. A sum over a cube is a tree in shared memory: it
@@ -15,7 +15,7 @@ mod tiles;
 pub(crate) use cubes::launch;
 pub use cubes::{
     Launch, after_launch, common_width, cube_max, cube_sum, cube_sum_in, cubes, cubes_of_channel,
-    elementwise, grid, lane_sum, of_units, row_of_cubes, store_sums, unit_below, units,
+    elementwise, grid, lane_sum, row_of_cubes, store_sums, unit_below, unit_launch, units,
     vector_size, wide,
 };
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};

@@ -29,7 +29,7 @@ fn four<F: Float>(
     ends: (usize, usize),
     #[comptime] across: bool,
 ) -> Vector<f32, Four> {
-    let mut found = Vector::<f32, Four>::new(0.0f32);
+    let mut values = Vector::<f32, Four>::new(0.0f32);
     #[unroll]
     for place in 0..4usize {
         let (mut row, mut column) = at;
@@ -40,10 +40,10 @@ fn four<F: Float>(
         }
         if row < ends.0 && column < ends.1 {
             let from = matrix * steps.matrix + row * steps.row + column * steps.column;
-            found[place] = f32::cast_from(of[from]);
+            values[place] = f32::cast_from(of[from]);
         }
     }
-    found
+    values
 }
 
 /// The sizes of a product, `[rows, depth]` times `[depth, columns]`.
@@ -83,16 +83,16 @@ pub fn accumulate<F: Float, G: Float>(
             at = down;
             fours = across;
         }
-        let mut found = four::<F>(left, left_steps, matrix, (row, column), of_rows, false);
+        let mut values = four::<F>(left, left_steps, matrix, (row, column), of_rows, false);
         if comptime!(ones) {
             #[unroll]
             for place in 0..4usize {
                 if row + place == sizes.rows && column < sizes.depth {
-                    found[place] = 1.0f32;
+                    values[place] = 1.0f32;
                 }
             }
         }
-        tiles.put_left(at, fours, found);
+        tiles.put_left(at, fours, values);
         let (mut row, mut column) = (k + down, first.1 + across * 4);
         let (mut at, mut fours) = (down, across);
         if right_steps.column != 1usize {
@@ -101,8 +101,8 @@ pub fn accumulate<F: Float, G: Float>(
             at = across;
             fours = down;
         }
-        let found = four::<G>(right, right_steps, matrix, (row, column), of_columns, true);
-        tiles.put_right(at, fours, found);
+        let values = four::<G>(right, right_steps, matrix, (row, column), of_columns, true);
+        tiles.put_right(at, fours, values);
         tiles.multiply();
     }
 }

@@ -65,7 +65,7 @@ impl TensorCores {
             .max_by_key(|cores| (cores.m.min(cores.n), cores.k))
     }
 
-    /// Whether every plane of a cube has as many products in one column of the tile.
+    /// True if every plane of a cube has as many products in one column of the tile.
     fn fit(&self, vectors: usize) -> bool {
         let divide =
             [(SIDE * SIDE, self.plane), (TILE, self.m), (TILE, self.n), (DEPTH_OF_CORES, self.k)]

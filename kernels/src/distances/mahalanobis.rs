@@ -64,13 +64,13 @@ fn per_class<B: Backend>(
     (mapped * difference).sum_dim(3).reshape([tasks, ways, count]).swap_dims(1, 2)
 }
 
-fn check(queries: [usize; 3], prototypes: [usize; 3], found: [usize; 4]) {
+fn check(queries: [usize; 3], prototypes: [usize; 3], precision: [usize; 4]) {
     check_prototypes(queries, prototypes);
     let [tasks, ways, features] = prototypes;
-    let fits = |matrices| found == [tasks, matrices, features, features];
+    let fits = |matrices| precision == [tasks, matrices, features, features];
     assert!(
         fits(1) || fits(ways),
         "prototypes {prototypes:?} need a precision [{tasks}, 1 or {ways}, {features}, {features}], \
-         found {found:?}"
+         found {precision:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! How close queries are to prototypes.
+//! Scores of queries by their prototypes.
 
 pub(crate) mod cpu;
 mod mahalanobis;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::{unwrap, wrap};
 use crate::metrics::{check_prototypes, table};
 
-/// How close a query is to a prototype.
+/// The measure of closeness between a query and a prototype.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -81,7 +81,7 @@ pub fn scores<B: Backend>(
 /// The squared Euclidean distance of every query to every prototype, or one less their cosine.
 ///
 /// # Shapes
-/// As those of [`scores`].
+/// The same as those of [`scores`].
 pub fn distances<B: Backend>(
     queries: Tensor<B, 3>,
     prototypes: Tensor<B, 3>,

@@ -50,16 +50,16 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<Gathe
 
 /// The number of channel `of`.
 #[cube]
-fn of_channel(numbers: &Sequence<f32>, of: usize) -> f32 {
+fn channel_number(numbers: &Sequence<f32>, of: usize) -> f32 {
     let count = comptime!(numbers.len());
-    let mut found = *numbers.index(0usize);
+    let mut number = *numbers.index(0usize);
     #[unroll]
     for channel in 1..count {
         if of == channel {
-            found = *numbers.index(channel);
+            number = *numbers.index(channel);
         }
     }
-    found
+    number
 }
 
 /// A unit for each vector of the result.
@@ -90,7 +90,7 @@ fn gather_kernel<I: Int, J: Int, N: Size>(
     let choice = u32::cast_from(chosen[first + task * chosen_examples + image % examples]);
     let turn = choice % 4u32;
     let start = (choice / 4u32) as usize * values;
-    let mut found = Vector::<f32, N>::new(0.0f32);
+    let mut values_of_unit = Vector::<f32, N>::new(0.0f32);
     #[unroll]
     for lane in 0..N::value() {
         let at = unit % row * N::value() + lane;
@@ -116,7 +116,8 @@ fn gather_kernel<I: Int, J: Int, N: Size>(
         }
         let bits = u32::cast_from(bank[word]) >> ((byte % 4) as u32 * 8u32);
         let value = f32::cast_from(bits & 255u32);
-        found[lane] = value * of_channel(gains, channel) + of_channel(shifts, channel);
+        values_of_unit[lane] =
+            value * channel_number(gains, channel) + channel_number(shifts, channel);
     }
-    images[unit] = found;
+    images[unit] = values_of_unit;
 }

@@ -18,7 +18,7 @@ use burn::tensor::{DType, Int, Tensor};
 use crate::host::wrap;
 use crate::registry::{self, Operation, Runs};
 
-/// Which of the chosen images are gathered, and what is made of their bytes.
+/// The choice of images to gather, and the map from their bytes to values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GatherCall {
     /// Tasks, of those that are chosen for.
@@ -27,9 +27,9 @@ pub struct GatherCall {
     pub examples: Range<usize>,
     /// Channels, height and width of an image.
     pub shape: [usize; 3],
-    /// What a byte of each channel is multiplied with.
+    /// Factor of a byte of each channel.
     pub gains: Vec<f32>,
-    /// What is then added.
+    /// Summand after that.
     pub shifts: Vec<f32>,
 }
 

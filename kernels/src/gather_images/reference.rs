@@ -34,7 +34,7 @@ pub fn gather_images<B: Backend>(
     Tensor::from_data(TensorData::new(pixels, call.output()), (&device, DType::F32))
 }
 
-/// Which value of an image each value of the turned one is, for each of the four turns.
+/// The place in an image of each value of the turned one, for each of the four turns.
 fn places([c, h, w]: [usize; 3]) -> Vec<usize> {
     let from = |turn: usize, at: usize| {
         let (channel, row, column) = (at / (h * w), at / w % h, at % w);

@@ -1,4 +1,4 @@
-//! Whether all gradients are finite, their joint norm, and their unscaling, in one pass.
+//! The check that all gradients are finite, their joint norm, and their unscaling, in one pass.
 
 mod cpu;
 #[cfg(feature = "cube")]
@@ -26,7 +26,7 @@ pub struct GradStats {
 }
 
 impl GradStats {
-    /// Whether all elements are finite numbers.
+    /// True if all elements are finite numbers.
     pub fn is_finite(&self) -> bool {
         self.norm.is_finite()
     }
@@ -99,7 +99,7 @@ impl<B: Backend> DeviceGradStats<B> {
     }
 }
 
-/// What [`grad_stats`] with a factor of 1 tells of gradients, without reading from the device.
+/// The statistics of [`grad_stats`] with a factor of 1, without a read from the device.
 pub fn grad_stats_on_device<B: Backend>(gradients: Vec<FloatTensor<B>>) -> DeviceGradStats<B> {
     let body = body::<B, GradPartsCall>(&gradients);
     let filled: Vec<_> = gradients.into_iter().filter(has_elements).collect();

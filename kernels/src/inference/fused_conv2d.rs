@@ -38,8 +38,12 @@ pub fn fused_conv2d<B: Backend>(
     add: Option<Tensor<B, 4>>,
 ) -> Tensor<B, 4> {
     let ([n, channels, ..], [outputs, _, _, window]) = (x.dims(), weight.dims());
-    let wanted = [outputs, channels, window, window];
-    assert_eq!(weight.dims(), wanted, "a weight for each output, channel and pixel of a window");
+    let weight_shape = [outputs, channels, window, window];
+    assert_eq!(
+        weight.dims(),
+        weight_shape,
+        "a weight for each output, channel and pixel of a window"
+    );
     assert_eq!([&scale, &shift].map(|of| of.dims()), [[outputs]; 2], "a value for each output");
     let [rows, columns] = options.checked(x.dims(), window);
     let shape = [n, outputs, rows, columns];

@@ -15,7 +15,7 @@ use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
 use crate::registry::{self, Operation, Runs};
 
-/// What follows a linear layer.
+/// The step after a linear layer.
 #[derive(Clone, Debug)]
 pub enum LinearEpilogue<B: Backend> {
     /// A function of every value.

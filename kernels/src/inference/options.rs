@@ -1,6 +1,6 @@
-//! What the convolutions have in common.
+//! The common settings of the convolutions.
 
-/// How the window goes over a map, and what is made of its sums.
+/// The way of the window over a map, and the bounds of its sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FusedConvOptions {
     /// Distance between windows, 1 or 2.

@@ -52,8 +52,8 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     ) -> FloatTensor<Self> {
         let by = by.primitive;
         record_owned::<B, C, _>(values, |values| {
-            let found = B::leaky_by_sign(by.clone(), values, slope);
-            (found, move |g| B::leaky_by_sign(by, g, slope))
+            let leaky = B::leaky_by_sign(by.clone(), values, slope);
+            (leaky, move |g| B::leaky_by_sign(by, g, slope))
         })
     }
 
@@ -71,9 +71,9 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     }
 
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let found = B::channel_moments(x.primitive.clone());
-        let (of, moments) = (x.primitive.clone(), found.clone());
-        record::<B, C, 1>([&x], found, |g, _| {
+        let moments = B::channel_moments(x.primitive.clone());
+        let (of, result) = (x.primitive.clone(), moments.clone());
+        record::<B, C, 1>([&x], result, |g, _| {
             let [mean, _] = rows::<B>(moments);
             let [by_mean, by_variance] = rows::<B>(g);
             let count = per_channel::<B>(&of) as f64;
@@ -85,9 +85,9 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     fn channel_correlate(of: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
         let parents = of.each_ref();
         let of = parents.map(|tensor| tensor.primitive.clone());
-        let found = B::channel_correlate(of.clone());
-        let sums = found.clone();
-        record::<B, C, 3>(parents, found, |by, [of_g, of_x, of_centre]| {
+        let sums = B::channel_correlate(of.clone());
+        let result = sums.clone();
+        record::<B, C, 3>(parents, result, |by, [of_g, of_x, of_centre]| {
             let [g, x, centre] = of;
             let [by_sum, by_product] = rows::<B>(by);
             let map = [centre, unwrap(by_product.clone()), unwrap(by_sum)];
@@ -118,16 +118,16 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         let below = [&a, &b].map(|of| of.each_ref().map(|tensor| tensor.primitive.clone()));
         let parents = [&a[0], &a[1], &a[2], &b[0], &b[1], &b[2]];
         let y = B::channel_combine(below.clone());
-        record::<B, C, 6>(parents, y, |g, wanted| {
+        record::<B, C, 6>(parents, y, |g, requires_grad| {
             let [of_a, of_b] = below;
-            let found = [(of_a, 0), (of_b, 3)].map(|([x, centre, scale], first)| {
-                let dx = wanted[first].then(|| scaled::<B>(g.clone(), scale.clone()));
+            let gradients = [(of_a, 0), (of_b, 3)].map(|([x, centre, scale], first)| {
+                let dx = requires_grad[first].then(|| scaled::<B>(g.clone(), scale.clone()));
                 let sums = || B::channel_correlate([g.clone(), x, centre]);
-                let of_map = [wanted[first + 1], wanted[first + 2], false];
+                let of_map = [requires_grad[first + 1], requires_grad[first + 2], false];
                 let [d_centre, d_scale, _] = map_gradients::<B>(sums, scale, of_map);
                 [dx, d_centre, d_scale]
             });
-            let [[x, centre, scale], [other_x, other_centre, other_scale]] = found;
+            let [[x, centre, scale], [other_x, other_centre, other_scale]] = gradients;
             [x, centre, scale, other_x, other_centre, other_scale]
         })
     }
@@ -150,8 +150,8 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
             normalised::<B>(values.clone(), affine, epsilon, after);
         let y = record::<B, C, 3>([&x, &gamma, &beta], y, move |dy, [of_x, of_gamma, of_beta]| {
             let of_batch = Some(unwrap(inverse.clone()));
-            let wanted = [of_gamma || of_beta, of_x];
-            let [sums, dx] = B::norm_backward(dy, values, map, of_batch, after, wanted);
+            let requires_grad = [of_gamma || of_beta, of_x];
+            let [sums, dx] = B::norm_backward(dy, values, map, of_batch, after, requires_grad);
             let Some([dbeta, product]) = sums.map(rows::<B>) else { return [dx, None, None] };
             let dgamma = of_gamma.then(|| unwrap(product * inverse));
             [dx, dgamma, of_beta.then(|| unwrap(dbeta))]
@@ -172,9 +172,9 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         let z = B::activate(values.clone(), map.clone(), after);
         record::<B, C, 4>(parents, z, move |dz, [of_x, of_map @ ..]| {
             let scale = map[1].clone();
-            let wanted = [of_map.contains(&true), of_x];
-            let [sums, dx] = B::norm_backward(dz, values, map, None, Some(after), wanted);
-            let sums = || sums.expect("they are wanted");
+            let requires_grad = [of_map.contains(&true), of_x];
+            let [sums, dx] = B::norm_backward(dz, values, map, None, Some(after), requires_grad);
+            let sums = || sums.expect("a gradient of the map is required");
             let [d_centre, d_scale, d_shift] = map_gradients::<B>(sums, scale, of_map);
             [dx, d_centre, d_scale, d_shift]
         })
@@ -188,18 +188,14 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         B::has_tf32(device)
     }
 
-    fn convolution(
-        wanted: Role,
-        of: [FloatTensor<Self>; 2],
-        shape: &ConvShape,
-    ) -> FloatTensor<Self> {
+    fn convolution(role: Role, of: [FloatTensor<Self>; 2], shape: &ConvShape) -> FloatTensor<Self> {
         let parents = of.each_ref();
         let [first, second] = parents.map(|tensor| tensor.primitive.clone());
-        let output = B::convolution(wanted, [first.clone(), second.clone()], shape);
-        let (shape, role) = (*shape, wanted.next());
+        let output = B::convolution(role, [first.clone(), second.clone()], shape);
+        let (shape, next) = (*shape, role.next());
         record::<B, C, 2>(parents, output, move |g, [of_first, of_second]| {
-            let by_first = of_first.then(|| B::convolution(role, [second, g.clone()], &shape));
-            let by_second = of_second.then(|| B::convolution(role.next(), [g, first], &shape));
+            let by_first = of_first.then(|| B::convolution(next, [second, g.clone()], &shape));
+            let by_second = of_second.then(|| B::convolution(next.next(), [g, first], &shape));
             [by_first, by_second]
         })
     }
@@ -209,9 +205,9 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
 fn map_gradients<B: FusedLayers>(
     sums: impl FnOnce() -> FloatTensor<B>,
     scale: FloatTensor<B>,
-    wanted @ [of_centre, of_scale, of_shift]: [bool; 3],
+    requires_grad @ [of_centre, of_scale, of_shift]: [bool; 3],
 ) -> [Option<FloatTensor<B>>; 3] {
-    if !wanted.contains(&true) {
+    if !requires_grad.contains(&true) {
         return [None, None, None];
     }
     let [sum, product] = rows::<B>(sums());

@@ -60,20 +60,27 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         map: [FloatTensor<Self>; 3],
         inverse: Option<FloatTensor<Self>>,
         after: Option<Rectified>,
-        wanted: [bool; 2],
+        requires_grad: [bool; 2],
     ) -> [Option<FloatTensor<Self>>; 2] {
         let Some(after) = after else {
-            return norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted);
+            return norm_relu::composed::backward::<Self>(
+                dz,
+                x,
+                map,
+                inverse,
+                after,
+                requires_grad,
+            );
         };
         let (of, by) = (Input::new(x, map), Grad::new(dz));
-        let [of_sums, of_x] = wanted;
+        let [of_sums, of_x] = requires_grad;
         let parts = (of_sums || of_x && inverse.is_some())
             .then(|| norm_relu::cube::correlate(&of, &by, None, after));
         let (sums, moment_grad) = match (parts, inverse.map(into_contiguous)) {
             (Some(parts), Some(inverse)) => {
                 let (norm, pixels) = ([&of.map[1], &inverse], per_channel::<Self>(&of.x));
-                let found = norm_relu::cube::gradients(parts, norm, None, Some(pixels));
-                (Some(found.sums), found.moment_grad)
+                let gradients = norm_relu::cube::gradients(parts, norm, None, Some(pixels));
+                (Some(gradients.sums), gradients.moment_grad)
             }
             (parts, _) => (parts.map(channels::cube::total), None),
         };
@@ -86,13 +93,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
     }
 
     fn convolution(
-        wanted: Role,
+        role: Role,
         operands: [FloatTensor<Self>; 2],
         shape: &ConvShape,
     ) -> FloatTensor<Self> {
         let dtype = operands[0].dtype;
         // So that an operand of another layout is freed once its copy is there.
         let operands = operands.map(into_contiguous);
-        conv2d::cube::convolution(wanted, &[operands.each_ref()], shape, dtype)
+        conv2d::cube::convolution(role, &[operands.each_ref()], shape, dtype)
     }
 }

@@ -79,21 +79,24 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         map: [FloatTensor<Self>; 3],
         inverse: Option<FloatTensor<Self>>,
         after: Option<Rectified>,
-        wanted: [bool; 2],
+        requires_grad: [bool; 2],
     ) -> [Option<FloatTensor<Self>>; 2] {
-        let outputs = [by_channel(&x), like(&x)].into_iter().zip(wanted);
-        let outputs = outputs.filter_map(|(of, wanted)| wanted.then_some(of)).collect();
+        let outputs = [by_channel(&x), like(&x)].into_iter().zip(requires_grad);
+        let outputs =
+            outputs.filter_map(|(of, requires_grad)| requires_grad.then_some(of)).collect();
         let of_batch = inverse.is_some();
         let inputs = [dz, x].into_iter().chain(map).chain(inverse).collect();
-        let found = record::<B, _>("norm_backward", inputs, outputs, move |given| {
+        let results = record::<B, _>("norm_backward", inputs, outputs, move |given| {
             let [dz, x] = given.floats(0);
             let map = given.floats(2);
             let inverse = of_batch.then(|| given.float(5));
-            let found = B::norm_backward(dz, x, map, inverse, after, wanted);
-            found.into_iter().flatten().collect()
+            let results = B::norm_backward(dz, x, map, inverse, after, requires_grad);
+            results.into_iter().flatten().collect()
         });
-        let mut found = found.into_iter();
-        wanted.map(|wanted| wanted.then(|| found.next().expect("as many as were recorded")))
+        let mut results = results.into_iter();
+        requires_grad.map(|requires_grad| {
+            requires_grad.then(|| results.next().expect("as many as were recorded"))
+        })
     }
 
     fn has_tf32(device: &Self::Device) -> bool {
@@ -101,14 +104,14 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
     }
 
     fn convolution(
-        wanted: Role,
+        role: Role,
         operands: [FloatTensor<Self>; 2],
         shape: &ConvShape,
     ) -> FloatTensor<Self> {
-        let output = (Shape::from(shape.of(wanted)), operands[0].dtype());
+        let output = (Shape::from(shape.of(role)), operands[0].dtype());
         let shape = *shape;
         record_floats::<B, 2>("convolution", operands, output, move |operands| {
-            B::convolution(wanted, operands, &shape)
+            B::convolution(role, operands, &shape)
         })
     }
 }

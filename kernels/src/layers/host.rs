@@ -53,8 +53,8 @@ impl<B: HostBackend> FusedLayers for B {
         let change = |p: usize, values: &mut [f32]| {
             body.leaky_by_sign(slope as f32, &signs[p * plane..][..plane], values);
         };
-        let found = consume::<B, _>(values, |values| channels::replace(values, plane, change));
-        write_like::<B, 4>(&by, found, shape)
+        let y = consume::<B, _>(values, |values| channels::replace(values, plane, change));
+        write_like::<B, 4>(&by, y, shape)
     }
 
     fn plane_mean(x: FloatTensor<B>) -> FloatTensor<B> {
@@ -69,37 +69,37 @@ impl<B: HostBackend> FusedLayers for B {
 
     fn channel_moments(x: FloatTensor<B>) -> FloatTensor<B> {
         let [_, c, h, w] = x.shape().dims();
-        let found = channels::moments(&elements::<B>(&x), c, h * w);
-        write_like::<B, 2>(&x, found, [2, c])
+        let moments = channels::moments(&elements::<B>(&x), c, h * w);
+        write_like::<B, 2>(&x, moments, [2, c])
     }
 
     fn channel_correlate(of: [FloatTensor<B>; 3]) -> FloatTensor<B> {
         let [_, x, _] = &of;
         let [_, c, h, w] = x.shape().dims();
         let [g, of_x, centre] = of.each_ref().map(elements::<B>);
-        let found = channels::correlate(&g, &of_x, &centre, h * w);
-        write_like::<B, 2>(x, found, [2, c])
+        let sums = channels::correlate(&g, &of_x, &centre, h * w);
+        write_like::<B, 2>(x, sums, [2, c])
     }
 
     fn channel_affine(x: FloatTensor<B>, map: [FloatTensor<B>; 3]) -> FloatTensor<B> {
         let shape @ [_, _, h, w] = x.shape().dims();
         let of_map = map.each_ref().map(elements::<B>);
         let of_map = of_map.each_ref().map(|of| &**of);
-        let found = consume::<B, _>(x, |x| channels::affine(x, of_map, h * w));
-        write_like::<B, 4>(&map[0], found, shape)
+        let y = consume::<B, _>(x, |x| channels::affine(x, of_map, h * w));
+        write_like::<B, 4>(&map[0], y, shape)
     }
 
     fn channel_combine([[x, centre, scale], b]: [[FloatTensor<B>; 3]; 2]) -> FloatTensor<B> {
         let shape @ [_, _, h, w] = x.shape().dims();
         let (of_a, of_b) = ([&centre, &scale].map(elements::<B>), b.each_ref().map(elements::<B>));
         let (of_a, of_b) = (of_a.each_ref().map(|of| &**of), of_b.each_ref().map(|of| &**of));
-        let found = consume::<B, _>(x, |x| channels::combine(x, of_a, of_b, h * w));
-        write_like::<B, 4>(&b[0], found, shape)
+        let y = consume::<B, _>(x, |x| channels::combine(x, of_a, of_b, h * w));
+        write_like::<B, 4>(&b[0], y, shape)
     }
 
-    fn convolution(wanted: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {
+    fn convolution(role: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {
         let [first, second] = &of.each_ref().map(elements::<B>);
-        let found = conv2d::cpu::derivative(wanted, shape, [first, second]);
-        write_like::<B, 4>(&of[0], found, shape.of(wanted))
+        let derivative = conv2d::cpu::derivative(role, shape, [first, second]);
+        write_like::<B, 4>(&of[0], derivative, shape.of(role))
     }
 }

@@ -94,8 +94,8 @@ pub trait FusedLayers: Backend {
         epsilon: f64,
         after: Option<Rectified>,
     ) -> [FloatTensor<Self>; 2] {
-        let found = normalised::<Self>(Self::laid_out(x), affine, epsilon, after);
-        [found.y, found.moments]
+        let normalised_map = normalised::<Self>(Self::laid_out(x), affine, epsilon, after);
+        [normalised_map.y, normalised_map.moments]
     }
 
     /// See [`norm_relu`](mod@crate::norm_relu); `map` is the centre, the scale and the shift.
@@ -116,12 +116,12 @@ pub trait FusedLayers: Backend {
         map: [FloatTensor<Self>; 3],
         inverse: Option<FloatTensor<Self>>,
         after: Option<Rectified>,
-        wanted: [bool; 2],
+        requires_grad: [bool; 2],
     ) -> [Option<FloatTensor<Self>>; 2] {
-        composed::backward::<Self>(dz, x, map, inverse, after, wanted)
+        composed::backward::<Self>(dz, x, map, inverse, after, requires_grad)
     }
 
-    /// Whether the device has tensor cores that multiply in TF32.
+    /// True if the device has tensor cores that multiply in TF32.
     fn has_tf32(_: &Self::Device) -> bool {
         false
     }
@@ -129,7 +129,7 @@ pub trait FusedLayers: Backend {
     /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles follow, of
     /// one type.
     fn convolution(
-        wanted: Role,
+        role: Role,
         operands: [FloatTensor<Self>; 2],
         shape: &ConvShape,
     ) -> FloatTensor<Self>;
@@ -171,9 +171,9 @@ pub(crate) fn through_f32<B: Backend>(
     types: impl IntoIterator<Item = DType>,
 ) -> Option<FloatDType> {
     let mut low = of != DType::F32;
-    for found in types.into_iter().chain([of]) {
-        low |= found != DType::F32;
-        if !goes_into_f32(found) {
+    for dtype in types.into_iter().chain([of]) {
+        low |= dtype != DType::F32;
+        if !goes_into_f32(dtype) {
             return None;
         }
     }

@@ -28,8 +28,8 @@ impl<B: Backend, const N: usize> Backward<B, N> for Node<B, N> {
 
     fn backward(self, ops: Ops<(), N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<B>(&ops.node);
-        let found = self.0(gradient, ops.parents.each_ref().map(Option::is_some));
-        for (parent, gradient) in ops.parents.into_iter().zip(found) {
+        let gradients = self.0(gradient, ops.parents.each_ref().map(Option::is_some));
+        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 grads.register::<B>(parent.id, gradient);
             }

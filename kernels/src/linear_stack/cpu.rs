@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::product::{Product, Start};
 
-/// What a lane is computed from.
+/// The operands of a lane.
 #[derive(Clone, Copy)]
 pub struct Lane<'a> {
     /// Rows of `x`.
@@ -19,7 +19,7 @@ pub struct Lane<'a> {
     pub operands: &'a [&'a [f32]],
 }
 
-/// What the tangents of the gradients are computed from, for one lane.
+/// The operands of the tangents of the gradients, for one lane.
 #[derive(Clone, Copy)]
 pub struct Tangents<'a> {
     /// Tangents of `x`, and weight and bias of every layer; `None` is zero.
@@ -208,7 +208,7 @@ pub fn jvp(
 }
 
 impl<'a> Tangents<'a> {
-    /// What tangents add to products of a layer's gradient: of its weight, the tangent of the input
+    /// The products that tangents add to those of a layer's gradient: of its weight, the tangent of the input
     /// times the gradient of the outputs, and of its input, that times the tangent of the weight.
     fn pairs(&self, lane: Lane<'_>, layer: usize) -> Pairs<'a> {
         let grad = &self.layer_grads[lane.outputs(layer)];

@@ -26,7 +26,7 @@ pub struct LinearCall {
     pub examples: usize,
     /// Inputs of the first layer, then outputs of every layer.
     pub widths: Vec<usize>,
-    /// Whether a layer has a bias; without, its place has any numbers on a device and zeros on a host.
+    /// True for each layer with a bias; without, its place has any numbers on a device and zeros on a host.
     pub biased: Vec<bool>,
 }
 
@@ -40,29 +40,29 @@ impl LinearCall {
         assert!(!layers.is_empty(), "a stack of linear layers needs at least one");
         let mut widths = vec![features];
         for (layer, LinearLayer { weight, bias }) in layers.iter().enumerate() {
-            let (features, found) = (widths[layer], weight.dims());
+            let (features, weight_shape) = (widths[layer], weight.dims());
             assert!(
-                found[0] == lanes * features,
+                weight_shape[0] == lanes * features,
                 "layer {layer} of {lanes} lanes with {features} features each needs a weight \
-                 [{}, o], found {found:?}",
+                 [{}, o], found {weight_shape:?}",
                 lanes * features
             );
-            let empty = features == 0 || found[1] == 0;
+            let empty = features == 0 || weight_shape[1] == 0;
             assert!(!empty, "layer {layer} has no inputs or no outputs");
-            let wanted = lanes * found[1];
-            let values = bias.as_ref().map_or(wanted, |bias| bias.dims()[0]);
+            let biases = lanes * weight_shape[1];
+            let values = bias.as_ref().map_or(biases, |bias| bias.dims()[0]);
             assert!(
-                values == wanted,
-                "layer {layer} needs {wanted} values of bias, one an output of every lane, \
+                values == biases,
+                "layer {layer} needs {biases} values of bias, one an output of every lane, \
                  found {values}"
             );
-            widths.push(found[1]);
+            widths.push(weight_shape[1]);
         }
         let biased = layers.iter().map(|layer| layer.bias.is_some()).collect();
         Self { lanes, examples, widths, biased }
     }
 
-    /// Whether there are no examples.
+    /// True if there are no examples.
     pub(super) fn is_empty(&self) -> bool {
         self.lanes * self.examples == 0
     }
@@ -73,28 +73,28 @@ impl LinearCall {
     }
 
     fn lane<'a>(&'a self, operands: &'a [&'a [f32]], index: usize) -> Lane<'a> {
-        let operands = self.of_lane(operands, index);
+        let operands = self.lane_part(operands, index);
         Lane { examples: self.examples, widths: &self.widths, operands }
     }
 
     /// One lane's part of what holds lane after lane.
-    fn of_lane<'a, T>(&self, all: &'a [T], index: usize) -> &'a [T] {
+    fn lane_part<'a, T>(&self, all: &'a [T], index: usize) -> &'a [T] {
         let length = all.len() / self.lanes;
         &all[index * length..][..length]
     }
 
-    /// What `part` makes of every tensor for the first lane, then for the next one.
+    /// The results of `part` on every tensor for the first lane, then for the next one.
     fn parts<'a, T, P>(&self, all: &'a [T], part: impl Fn(&'a T, usize) -> P) -> Vec<P> {
         let part = &part;
         (0..self.lanes).flat_map(|lane| all.iter().map(move |of| part(of, lane))).collect()
     }
 
     fn operand_parts<'a>(&self, all: &'a [Cow<'_, [f32]>]) -> Vec<&'a [f32]> {
-        self.parts(all, |of, lane| self.of_lane(of, lane))
+        self.parts(all, |of, lane| self.lane_part(of, lane))
     }
 
     fn tangent_parts<'a>(&self, all: &'a [Option<Cow<'_, [f32]>>]) -> Vec<Option<&'a [f32]>> {
-        self.parts(all, |of, lane| Some(self.of_lane(of.as_deref()?, lane)))
+        self.parts(all, |of, lane| Some(self.lane_part(of.as_deref()?, lane)))
     }
 
     /// Zeros for the outputs of all layers but the last `but`.
@@ -123,17 +123,17 @@ impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
         let device = H::float_device(&operands[0]);
         let operands: Vec<_> = operands.iter().map(elements::<H>).collect();
         let operands = self.operand_parts(&operands);
-        let mut found = vec![self.result()];
-        found.extend(keep.then(|| self.layer_outputs(1)));
-        map_lanes(&mut found, self.work(1), Workspace::new, |workspace, index, to| {
+        let mut results = vec![self.result()];
+        results.extend(keep.then(|| self.layer_outputs(1)));
+        map_lanes(&mut results, self.work(1), Workspace::new, |workspace, index, to| {
             let (y, hidden) = to.split_first_mut().expect("the result");
             let hidden = hidden.first_mut().map(|hidden| &mut **hidden);
             cpu::forward(workspace, self.lane(&operands, index), hidden, y);
         });
-        let mut found = found.into_iter();
-        let result = found.next().expect("the result");
+        let mut results = results.into_iter();
+        let result = results.next().expect("the result");
         let result = write_shape::<H>(result, self.outputs().into(), &device);
-        ForwardOutput { result, aux: Vec::new(), saved: found.next() }
+        ForwardOutput { result, aux: Vec::new(), saved: results.next() }
     }
 
     fn vjp(
@@ -141,7 +141,7 @@ impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
         PrimalTensors { saved, operands, device }: PrimalTensors<'_, H, Self>,
         along: Option<TangentTensors<'_, H, Self>>,
         grad: Option<&FloatTensor<H>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
         keep: bool,
     ) -> Gradients<H, Vec<f32>> {
         let operands: Vec<_> = operands.iter().map(elements::<H>).collect();
@@ -150,26 +150,26 @@ impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
         let tangents = along.as_ref().map_or(&[][..], |along| along.tangents);
         let tangents: Vec<_> = tangents.iter().map(|of| of.as_ref().map(elements::<H>)).collect();
         let tangents = self.tangent_parts(&tangents);
-        let mut found = self.zeros(wanted);
-        found.extend(keep.then(|| self.layer_outputs(0)));
+        let mut results = self.zeros(requires_grad);
+        results.extend(keep.then(|| self.layer_outputs(0)));
         let work = self.work(if along.is_some() { 4 } else { 2 });
-        map_lanes(&mut found, work, Workspace::new, |workspace, index, to| {
+        map_lanes(&mut results, work, Workspace::new, |workspace, index, to| {
             let along = along.as_ref().map(|along| Tangents {
-                operands: self.of_lane(&tangents, index),
-                hidden_tangent: self.of_lane(along.saved_tangent, index),
-                layer_grads: self.of_lane(along.intermediate_grads, index),
+                operands: self.lane_part(&tangents, index),
+                hidden_tangent: self.lane_part(along.saved_tangent, index),
+                layer_grads: self.lane_part(along.intermediate_grads, index),
             });
             let lane = self.lane(&operands, index);
-            let hidden = self.of_lane(saved, index);
-            let grad = grad.as_deref().map(|grad| self.of_lane(grad, index));
-            let (to, layer_grads) = to.split_at_mut(wanted.len());
+            let hidden = self.lane_part(saved, index);
+            let grad = grad.as_deref().map(|grad| self.lane_part(grad, index));
+            let (to, layer_grads) = to.split_at_mut(requires_grad.len());
             let layer_grads = layer_grads.first_mut().map(|grads| &mut **grads);
             cpu::backward(workspace, lane, (hidden, along), grad, layer_grads, to);
         });
-        let intermediate_grads = if keep { found.pop() } else { None };
-        let found = found.into_iter().map(Some);
+        let intermediate_grads = if keep { results.pop() } else { None };
+        let results = results.into_iter().map(Some);
         let shape = |place| self.operand_shape(place);
-        (operand_tensors::<H>(found, wanted, shape, device), intermediate_grads)
+        (operand_tensors::<H>(results, requires_grad, shape, device), intermediate_grads)
     }
 
     fn jvp(
@@ -181,15 +181,15 @@ impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
         let operands = self.operand_parts(&operands);
         let tangents: Vec<_> = tangents.iter().map(|of| of.as_ref().map(elements::<H>)).collect();
         let tangents = self.tangent_parts(&tangents);
-        let mut found = [self.result(), self.layer_outputs(1)];
-        map_lanes(&mut found, self.work(2), Workspace::new, |workspace, index, to| {
+        let mut results = [self.result(), self.layer_outputs(1)];
+        map_lanes(&mut results, self.work(2), Workspace::new, |workspace, index, to| {
             let lane = self.lane(&operands, index);
-            let hidden = self.of_lane(saved, index);
+            let hidden = self.lane_part(saved, index);
             let [y, hidden_tangent] = to else { unreachable!("two tensors have two parts") };
-            let tangents = self.of_lane(&tangents, index);
+            let tangents = self.lane_part(&tangents, index);
             cpu::jvp(workspace, lane, hidden, tangents, hidden_tangent, y);
         });
-        let [tangent, hidden_tangent] = found;
+        let [tangent, hidden_tangent] = results;
         (write_shape::<H>(tangent, self.outputs().into(), device), hidden_tangent)
     }
 }
@@ -219,11 +219,11 @@ impl LinearCall {
     }
 
     /// Zeros for every operand; nothing for an `x` that is not wanted.
-    fn zeros(&self, wanted: &[bool]) -> Vec<Vec<f32>> {
-        let zeros = |place| match place == 0 && !wanted[0] {
+    fn zeros(&self, requires_grad: &[bool]) -> Vec<Vec<f32>> {
+        let zeros = |place| match place == 0 && !requires_grad[0] {
             true => Vec::new(),
             false => vec![0.0; self.operand_shape(place).num_elements()],
         };
-        (0..wanted.len()).map(zeros).collect()
+        (0..requires_grad.len()).map(zeros).collect()
     }
 }

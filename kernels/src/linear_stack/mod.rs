@@ -86,7 +86,7 @@ pub fn linear_stack<B: Backend>(
     }
 }
 
-/// What the fused body takes: `x`, then weight and bias of every layer, on a host zeros where one is
+/// The operands of the fused body: `x`, then weight and bias of every layer, on a host zeros where one is
 /// absent.
 fn operands<B: Backend>(
     x: Tensor<B, 3>,

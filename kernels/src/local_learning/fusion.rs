@@ -22,11 +22,11 @@ impl<B: FusionBackend + Runs<LocalLearning>> Runs<LocalLearning> for Fusion<B> {
         let LocalTensors { values, weights, memory } = tensors;
         let (layers, ticks) = (weights.len(), values[0].shape()[1]);
         let mut outputs: Vec<_> = [&memory].into_iter().chain(&weights).map(like).collect();
-        let told = learning.outputs(start, ticks).into_iter();
-        outputs.extend(told.map(|shape| (shape.into(), DType::F32)));
+        let fired = learning.outputs(start, ticks).into_iter();
+        outputs.extend(fired.map(|shape| (shape.into(), DType::F32)));
         let inputs = values.into_iter().chain([memory]).chain(weights).collect();
         let learning = learning.clone();
-        let found = record::<B, _>("local_learning", inputs, outputs, move |given| {
+        let results = record::<B, _>("local_learning", inputs, outputs, move |given| {
             let values = vec![given.float(0)];
             let memory = given.float(1);
             let weights = (0..layers).map(|layer| given.float(2 + layer)).collect();
@@ -34,9 +34,9 @@ impl<B: FusionBackend + Runs<LocalLearning>> Runs<LocalLearning> for Fusion<B> {
                 B::run((start, LocalTensors { values, weights, memory }), &learning);
             [memory].into_iter().chain(weights).chain(values).collect()
         });
-        let mut found = found.into_iter();
-        let memory = found.next().expect("as many tensors as were recorded");
-        let weights = found.by_ref().take(layers).collect();
-        LocalTensors { values: found.collect(), weights, memory }
+        let mut results = results.into_iter();
+        let memory = results.next().expect("as many tensors as were recorded");
+        let weights = results.by_ref().take(layers).collect();
+        LocalTensors { values: results.collect(), weights, memory }
     }
 }

@@ -1,4 +1,4 @@
-//! What layers remember from tick to tick, in one tensor.
+//! The memory of layers from tick to tick, in one tensor.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -10,21 +10,21 @@ use super::LocalLearning;
 /// `of_inputs` is there.
 pub(super) const NUMBERS: usize = 3;
 
-/// What a layer remembers; what is not there yet is none.
+/// The memory of a layer; a part that is not there yet is `None`.
 #[derive(Clone, Debug)]
 pub struct LayerMemory<B: Backend> {
     /// Running mean of the power of what it sees, `[1]`.
     pub power: Option<Tensor<B, 1>>,
-    /// What is in its window, `[b, inputs]`: the last output below, the sum of those that came, or all
+    /// Its window, `[b, inputs]`: the last output below, the sum of those that came, or all
     /// of them from the left.
     pub seen: Option<Tensor<B, 2>>,
     /// Its last output, `[b, neurons]`.
-    pub held: Option<Tensor<B, 2>>,
+    pub output: Option<Tensor<B, 2>>,
     /// The factor of the next output, `[b, neurons]`.
     pub gain: Option<Tensor<B, 2>>,
-    /// What the rule remembers of each input, `[1, inputs]`.
+    /// The memory of the rule for each input, `[1, inputs]`.
     pub of_inputs: Option<Tensor<B, 2>>,
-    /// What the rule remembers of each neuron, `[1, neurons]`.
+    /// The memory of the rule for each neuron, `[1, neurons]`.
     pub of_neurons: Option<Tensor<B, 2>>,
 }
 
@@ -33,7 +33,7 @@ pub struct LayerMemory<B: Backend> {
 pub(super) struct Offsets {
     pub numbers: usize,
     pub seen: usize,
-    pub held: usize,
+    pub output: usize,
     pub gain: usize,
     pub of_inputs: usize,
     pub of_neurons: usize,
@@ -42,7 +42,7 @@ pub(super) struct Offsets {
 }
 
 impl Offsets {
-    /// Of all layers: first their numbers, side by side, then all else.
+    /// The offsets of all layers: first their numbers, side by side, then all else.
     pub fn all(learning: &LocalLearning) -> Vec<Self> {
         let mut free = NUMBERS * learning.layers.len();
         let mut take = |length| {
@@ -53,7 +53,7 @@ impl Offsets {
         let layer = |(index, layer): (usize, &super::LocalLayer)| Self {
             numbers: NUMBERS * index,
             seen: take(sequences * layer.inputs),
-            held: take(sequences * layer.neurons),
+            output: take(sequences * layer.neurons),
             gain: take(sequences * layer.neurons),
             of_inputs: take(layer.inputs),
             of_neurons: take(layer.neurons),
@@ -63,7 +63,7 @@ impl Offsets {
     }
 }
 
-/// What all layers remember, in one tensor.
+/// The memory of all layers, in one tensor.
 #[derive(Clone, Debug)]
 pub struct LocalMemory<B: Backend> {
     pub(super) numbers: Tensor<B, 1>,
@@ -71,7 +71,7 @@ pub struct LocalMemory<B: Backend> {
 }
 
 impl<B: Backend> LocalMemory<B> {
-    /// Of layers that remember this.
+    /// The memory of these layers.
     pub fn of(learning: &LocalLearning, layers: Vec<LayerMemory<B>>, device: &B::Device) -> Self {
         let offsets = Offsets::all(learning);
         let number = |value: f32| Tensor::<B, 1>::from_data([value], device);
@@ -92,7 +92,7 @@ impl<B: Backend> LocalMemory<B> {
             };
             parts.extend([
                 part(layer.seen, sequences, inputs, 0.0),
-                part(layer.held, sequences, neurons, 0.0),
+                part(layer.output, sequences, neurons, 0.0),
                 part(layer.gain, sequences, neurons, 1.0),
                 part(layer.of_inputs, 1, inputs, 0.0),
                 part(layer.of_neurons, 1, neurons, 0.0),
@@ -103,17 +103,17 @@ impl<B: Backend> LocalMemory<B> {
 
     /// The last output of a layer, `[b, neurons]`.
     pub fn output(&self, layer: usize) -> Tensor<B, 2> {
-        let Offsets { held, sizes: [_, neurons, sequences], .. } = self.offsets[layer];
-        self.part(held, [sequences, neurons])
+        let Offsets { output, sizes: [_, neurons, sequences], .. } = self.offsets[layer];
+        self.part(output, [sequences, neurons])
     }
 
-    /// Of each layer the first power but zero of what it saw while it learned by a rate that is not
+    /// The first power but zero of each layer's inputs while the layer learned by a rate that is not
     /// relative, zero where there was none; read from the device.
     pub fn first_powers(&self) -> Vec<f32> {
         self.read().chunks_exact(NUMBERS).map(|of| of[1]).collect()
     }
 
-    /// What each layer remembers. Powers and whether the rule remembers inputs are read from the device;
+    /// The memory of each layer. Powers, and the mark of a rule that remembers inputs, are read from the device;
     /// all else is there, be it written yet or not.
     pub fn layers(&self) -> Vec<LayerMemory<B>> {
         let numbers = self.read();
@@ -124,7 +124,7 @@ impl<B: Backend> LocalMemory<B> {
                 power: (of[0] >= 0.0 || of[0].is_nan())
                     .then(|| self.numbers.clone().narrow(0, offsets.numbers, 1)),
                 seen: Some(self.part(offsets.seen, [sequences, inputs])),
-                held: Some(self.part(offsets.held, [sequences, neurons])),
+                output: Some(self.part(offsets.output, [sequences, neurons])),
                 gain: Some(self.part(offsets.gain, [sequences, neurons])),
                 of_inputs: known.then(|| self.part(offsets.of_inputs, [1, inputs])),
                 of_neurons: Some(self.part(offsets.of_neurons, [1, neurons])),

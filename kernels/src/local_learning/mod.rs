@@ -30,12 +30,12 @@ use crate::registry::{self, Operation};
 /// operations take for their launches: these have all multiprocessors.
 const MOST_WORK: usize = 1 << 24;
 
-/// What layers learn in some ticks: the operands, and, with other values, the results.
+/// The tensors of layers that learn in some ticks: the operands, and, with other values, the results.
 pub struct LocalTensors<T> {
     /// The inputs of all ticks, `[b, T, inputs]`; of the results each layer's outputs,
     /// `[b, firings, neurons]`, where they are wanted and there are any.
     pub values: Vec<T>,
-    /// Of each layer, `[neurons, inputs]`.
+    /// The weight of each layer, `[neurons, inputs]`.
     pub weights: Vec<T>,
     /// See [`LocalMemory`].
     pub memory: T,
@@ -73,25 +73,25 @@ pub fn local_settings<B: Backend>(
     let Some(settings) = settings() else {
         return refused("a rule that is not built in, or a rate that is learned".into());
     };
-    let (most, found) = (most_layers(device.clone(), &MostLayers), settings.layers.len());
-    if found > most {
-        return refused(format!("{found} layers, {most} at most"));
+    let (most, layers) = (most_layers(device.clone(), &MostLayers), settings.layers.len());
+    if layers > most {
+        return refused(format!("{layers} layers, {most} at most"));
     }
-    let found = settings.work();
-    if found > MOST_WORK {
-        return refused(format!("{found} weights times sequences a tick, {MOST_WORK} at most"));
+    let work = settings.work();
+    if work > MOST_WORK {
+        return refused(format!("{work} weights times sequences a tick, {MOST_WORK} at most"));
     }
     all_f32(name, types).then_some(settings)
 }
 
-/// What layers that learned locally give, and are.
+/// Layers that learned locally, with their outputs.
 #[derive(Clone, Debug)]
 pub struct Learned<B: Backend> {
-    /// Of each layer, `[neurons, inputs]`.
+    /// The weight of each layer, `[neurons, inputs]`.
     pub weights: Vec<Tensor<B, 2>>,
     /// For the next ticks.
     pub memory: LocalMemory<B>,
-    /// Of each layer that fired `[b, firings, neurons]`, none unless they were wanted.
+    /// The outputs of each layer that fired, `[b, firings, neurons]`; none unless the settings ask for them.
     pub outputs: Vec<Tensor<B, 3>>,
 }
 

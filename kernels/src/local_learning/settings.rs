@@ -1,8 +1,8 @@
-//! How layers learn.
+//! Settings of layers that learn.
 
 use serde::{Deserialize, Serialize};
 
-/// What a neuron makes of its weighted sum.
+/// The function of a neuron's weighted sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -15,7 +15,7 @@ pub enum Activation {
     Relu,
 }
 
-/// What a layer sees of the outputs below it since it fired last.
+/// The input of a layer, made of the outputs below it since it fired last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregate {
@@ -38,7 +38,7 @@ impl Aggregate {
     }
 }
 
-/// Which function of output and threshold a neuron of the rule of Bienenstock, Cooper and Munro learns
+/// The function of output and threshold that a neuron of the rule of Bienenstock, Cooper and Munro learns
 /// by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BcmForm {
@@ -92,26 +92,26 @@ pub struct LocalLayer {
     pub period: usize,
 }
 
-/// How layers on top of each other learn.
+/// The settings of layers on top of each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalLearning {
     /// From the one that sees the input to the slowest, at least one.
     pub layers: Vec<LocalLayer>,
     /// The rule they learn by.
     pub rule: LocalRule,
-    /// How much of a change is made; at 0 nothing is learned or remembered of the rule.
+    /// The share of a change that is made; at 0 nothing is learned or remembered of the rule.
     pub rate: f64,
     /// If the rate is relative to the power of inputs: the firings that this power is averaged over.
     pub relative: Option<f64>,
-    /// What a layer sees of the outputs below.
+    /// The input of a layer, made of the outputs below.
     pub aggregate: Aggregate,
-    /// What neurons make of their sums.
+    /// The function of a neuron's sum.
     pub activation: Activation,
     /// Strength of the gain from parents on children; 0 is none.
     pub top_down: f64,
     /// Number of sequences, at least one.
     pub sequences: usize,
-    /// Whether the outputs of all firings are wanted.
+    /// True if the outputs of all firings are returned.
     pub returns_outputs: bool,
 }
 
@@ -126,7 +126,7 @@ impl LocalLearning {
         self.layers[layer].period / self.period_below(layer)
     }
 
-    /// How many weights meet a sequence in a tick, on average and at least one.
+    /// The number of weights that meet a sequence in a tick, on average and at least one.
     pub fn work(&self) -> usize {
         let weights = |layer: &LocalLayer| layer.inputs * layer.neurons / layer.period;
         (self.sequences * self.layers.iter().map(weights).sum::<usize>()).max(1)
@@ -135,14 +135,14 @@ impl LocalLearning {
     /// Shapes of the outputs `[b, firings, neurons]` of the layers that fire in some ticks from `start`
     /// on, if they are wanted. Where a layer does not fire, those above do not.
     pub fn outputs(&self, start: usize, ticks: usize) -> Vec<[usize; 3]> {
-        let wanted = self.layers.iter().enumerate().filter(|_| self.returns_outputs);
+        let returned = self.layers.iter().enumerate().filter(|_| self.returns_outputs);
         let shape = |(index, layer): (usize, &LocalLayer)| {
             [self.sequences, self.firings(index, start, ticks), layer.neurons]
         };
-        wanted.map(shape).take_while(|[_, firings, _]| *firings > 0).collect()
+        returned.map(shape).take_while(|[_, firings, _]| *firings > 0).collect()
     }
 
-    /// How often a layer fires in some ticks from `start` on.
+    /// The number of firings of a layer in some ticks from `start` on.
     pub fn firings(&self, layer: usize, start: usize, ticks: usize) -> usize {
         let period = self.layers[layer].period;
         (start + ticks).div_ceil(period) - start.div_ceil(period)

@@ -38,10 +38,10 @@ pub fn argmax<F: Float>(
     #[unroll]
     for place in 1..4usize {
         let place = first + comptime!(place / 2) * w + comptime!(place % 2);
-        let found = pixel::<F>(x[place], centre, scale, shift, mapped);
-        if found > value || (found.is_nan() && !value.is_nan()) {
+        let other = pixel::<F>(x[place], centre, scale, shift, mapped);
+        if other > value || (other.is_nan() && !value.is_nan()) {
             at = place;
-            value = found;
+            value = other;
         }
     }
     Argmax { at, value }

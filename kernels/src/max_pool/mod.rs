@@ -29,13 +29,13 @@ pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     }
 }
 
-pub(crate) fn check(found: [usize; 4]) {
-    check_pixels(found);
-    let [_, _, height, width] = found;
+pub(crate) fn check(shape: [usize; 4]) {
+    check_pixels(shape);
+    let [_, _, height, width] = shape;
     let fits = height >= 2 && width >= 2;
     assert!(fits, "a 2x2 pool would shrink an image of {height}x{width} to nothing");
 }
 
-pub(crate) fn check_pixels(found: [usize; 4]) {
-    assert!(!found.contains(&0), "a pool needs images with pixels, found the shape {found:?}");
+pub(crate) fn check_pixels(shape: [usize; 4]) {
+    assert!(!shape.contains(&0), "a pool needs images with pixels, found the shape {shape:?}");
 }

@@ -35,8 +35,8 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
     fn scores(metric: Metric, of: [FloatTensor<Self>; 2]) -> FloatTensor<Self> {
         let parents = of.each_ref();
         let of = parents.map(|tensor| tensor.primitive.clone());
-        let found = B::scores(metric, of.clone());
-        record::<B, C, 2>(parents, found, move |g, _| B::scores_gradients(metric, g, of).map(Some))
+        let scores = B::scores(metric, of.clone());
+        record::<B, C, 2>(parents, scores, move |g, _| B::scores_gradients(metric, g, of).map(Some))
     }
 
     fn scores_gradients(
@@ -58,22 +58,22 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
             let [queries, prototypes] = of.clone().map(wrap::<Self, 3>);
             let classes = Tensor::from_primitive(labels.clone());
             let (LossCall { metric, scale }, softmax) = (call, softmax::<B, C>);
-            let found = proto_loss::reference::proto_loss_gradients(
+            let gradients = proto_loss::reference::proto_loss_gradients(
                 queries, prototypes, classes, metric, scale, softmax,
             );
-            found.map(unwrap)
+            gradients.map(unwrap)
         });
         let values = of.each_ref().map(|tensor| tensor.primitive.clone());
         let is_tracked = of.iter().any(|tensor| tensor.is_tracked());
-        let found = B::proto_loss(call, values, labels, is_tracked);
-        let loss = record::<B, C, 2>(of.each_ref(), found.loss, |factor, wanted| {
-            let [by_queries, by_prototypes] = found.gradients.expect("an operand is tracked");
+        let output = B::proto_loss(call, values, labels, is_tracked);
+        let loss = record::<B, C, 2>(of.each_ref(), output.loss, |factor, requires_grad| {
+            let [by_queries, by_prototypes] = output.gradients.expect("an operand is tracked");
             [
-                wanted[0].then(|| B::scaled(by_queries, factor.clone())),
-                wanted[1].then(|| B::scaled(by_prototypes, factor)),
+                requires_grad[0].then(|| B::scaled(by_queries, factor.clone())),
+                requires_grad[1].then(|| B::scaled(by_prototypes, factor)),
             ]
         });
-        let correct = <Self as AutodiffBackend>::from_inner(found.correct);
+        let correct = <Self as AutodiffBackend>::from_inner(output.correct);
         LossOutput { loss, correct, gradients: differentiable }
     }
 
@@ -87,12 +87,12 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         if gradient {
             return composed_episode_loss::<Self>(call, x, labels, ways, gradient);
         }
-        let found = B::episode_loss(call, x.primitive.clone(), labels, ways, x.is_tracked());
-        let loss = record::<B, C, 1>([&x], found.loss, |factor, _| {
-            let gradient = found.gradient.expect("the embeddings are tracked");
+        let output = B::episode_loss(call, x.primitive.clone(), labels, ways, x.is_tracked());
+        let loss = record::<B, C, 1>([&x], output.loss, |factor, _| {
+            let gradient = output.gradient.expect("the embeddings are tracked");
             [Some(B::scaled(gradient, factor))]
         });
-        let accuracy = <Self as AutodiffBackend>::from_inner(found.accuracy);
+        let accuracy = <Self as AutodiffBackend>::from_inner(output.accuracy);
         EpisodeLoss { loss, accuracy, gradient: None }
     }
 
@@ -118,8 +118,8 @@ fn softmax<B: FusedMetrics, C: CheckpointStrategy>(
 ) -> Tensor<Autodiff<B, C>, 3> {
     let x = unwrap(x);
     let likely = activation::softmax(wrap::<B, 3>(x.primitive.clone()), 2);
-    let found = unwrap(likely.clone());
-    wrap(record::<B, C, 1>([&x], found, |g, _| {
+    let softmax = unwrap(likely.clone());
+    wrap(record::<B, C, 1>([&x], softmax, |g, _| {
         let g = wrap::<B, 3>(g);
         let mean = (g.clone() * likely.clone()).sum_dim(2);
         [Some(unwrap((g - mean) * likely))]

@@ -60,13 +60,13 @@ impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
         let outputs = [Shape::new([1]), labels.shape()].map(|shape| (shape, of[0].dtype()));
         let outputs = outputs.into_iter().chain(of_gradients).collect();
         let inputs = of.into_iter().chain([labels]).collect();
-        let mut found = record::<B, _>("proto_loss", inputs, outputs, move |given| {
-            let found = B::proto_loss(call, given.floats(0), given.int(2), gradients);
-            let gradients = found.gradients.into_iter().flatten();
-            [found.loss, found.correct].into_iter().chain(gradients).collect()
+        let mut results = record::<B, _>("proto_loss", inputs, outputs, move |given| {
+            let output = B::proto_loss(call, given.floats(0), given.int(2), gradients);
+            let gradients = output.gradients.into_iter().flatten();
+            [output.loss, output.correct].into_iter().chain(gradients).collect()
         });
-        let gradients = gradients.then(|| all(found.split_off(2)));
-        let [loss, correct] = all(found);
+        let gradients = gradients.then(|| all(results.split_off(2)));
+        let [loss, correct] = all(results);
         LossOutput { loss, correct, gradients }
     }
 
@@ -81,13 +81,13 @@ impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
         let of_gradient = gradient.then(|| like(&x));
         let outputs = [one.clone(), one].into_iter().chain(of_gradient).collect();
         let inputs = [x].into_iter().chain(labels).collect();
-        let mut found = record::<B, _>("episode_loss", inputs, outputs, move |given| {
+        let mut results = record::<B, _>("episode_loss", inputs, outputs, move |given| {
             let labels = [given.int(1), given.int(2)];
-            let found = B::episode_loss(call, given.float(0), labels, ways, gradient);
-            [found.loss, found.accuracy].into_iter().chain(found.gradient).collect()
+            let output = B::episode_loss(call, given.float(0), labels, ways, gradient);
+            [output.loss, output.accuracy].into_iter().chain(output.gradient).collect()
         });
-        let gradient = found.split_off(2).pop();
-        let [loss, accuracy] = all(found);
+        let gradient = results.split_off(2).pop();
+        let [loss, accuracy] = all(results);
         EpisodeLoss { loss, accuracy, gradient }
     }
 }

@@ -14,23 +14,23 @@ impl<B: HostBackend> FusedMetrics for B {
     fn class_means(x: FloatTensor<B>, labels: IntTensor<B>, ways: usize) -> FloatTensor<B> {
         let [t, n, d] = x.shape().dims();
         let labels = read::<B>(labels, ways);
-        let found = prototypes::cpu::class_means(&elements::<B>(&x), &labels, [n, ways, d]);
-        write_like::<B, 3>(&x, found, [t, ways, d])
+        let means = prototypes::cpu::class_means(&elements::<B>(&x), &labels, [n, ways, d]);
+        write_like::<B, 3>(&x, means, [t, ways, d])
     }
 
     fn class_spread(g: FloatTensor<B>, labels: IntTensor<B>) -> FloatTensor<B> {
         let [t, ways, d] = g.shape().dims();
         let labels = read::<B>(labels, ways);
         let n = labels.len() / t.max(1);
-        let found = prototypes::cpu::class_spread(&elements::<B>(&g), &labels, [n, ways, d]);
-        write_like::<B, 3>(&g, found, [t, n, d])
+        let rows = prototypes::cpu::class_spread(&elements::<B>(&g), &labels, [n, ways, d]);
+        write_like::<B, 3>(&g, rows, [t, n, d])
     }
 
     fn scores(metric: Metric, [queries, prototypes]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
         let dims = call_dims::<B>(&queries, &prototypes);
         let (q, p) = (elements::<B>(&queries), elements::<B>(&prototypes));
-        let found = cpu::scores(chosen(), metric, [&q, &p], dims);
-        write_like::<B, 3>(&queries, found, [dims.tasks, dims.queries, dims.ways])
+        let scores = cpu::scores(chosen(), metric, [&q, &p], dims);
+        write_like::<B, 3>(&queries, scores, [dims.tasks, dims.queries, dims.ways])
     }
 
     fn scores_gradients(
@@ -61,7 +61,7 @@ impl<B: HostBackend> FusedMetrics for B {
         LossOutput {
             loss: write_like::<B, 1>(&queries, vec![loss], [1]),
             correct: write_like::<B, 2>(&queries, correct, [dims.tasks, dims.queries]),
-            gradients: gradients.map(|found| write_gradients::<B>(&queries, dims, found)),
+            gradients: gradients.map(|gradients| write_gradients::<B>(&queries, dims, gradients)),
         }
     }
 
@@ -95,9 +95,9 @@ fn write_gradients<B: HostBackend>(
 /// Labels in row-major order. Panics if one is not below `ways`.
 fn read<B: HostBackend>(labels: IntTensor<B>, ways: usize) -> Vec<usize> {
     let labels = Tensor::<B, 2, Int>::from_primitive(labels).into_data();
-    let class = |found: i64| match usize::try_from(found) {
+    let class = |label: i64| match usize::try_from(label) {
         Ok(class) if class < ways => class,
-        _ => panic!("a label is {found}, but there are {ways} classes"),
+        _ => panic!("a label is {label}, but there are {ways} classes"),
     };
     labels.iter::<i64>().map(class).collect()
 }

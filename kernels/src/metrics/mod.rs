@@ -25,7 +25,7 @@ use crate::registry::{self, function_table};
 /// The arguments of [`proto_loss`](crate::proto_loss()) besides its tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossCall {
-    /// How close a query is to a prototype.
+    /// The measure of closeness between a query and a prototype.
     pub metric: Metric,
     /// Factor of the scores in the softmax.
     pub scale: f64,
@@ -129,12 +129,12 @@ fn composed_episode_loss<B: FusedMetrics>(
     let [_, examples] = of_support.shape().dims();
     let [support, queries] = B::split_at(x, examples);
     let prototypes = B::class_means(support, of_support.clone(), ways);
-    let found = B::proto_loss(call, [queries, prototypes], of_queries, gradient);
-    let gradient = found.gradients.map(|[by_queries, by_prototypes]| {
+    let output = B::proto_loss(call, [queries, prototypes], of_queries, gradient);
+    let gradient = output.gradients.map(|[by_queries, by_prototypes]| {
         B::float_cat(vec![B::class_spread(by_prototypes, of_support), by_queries], 1)
     });
-    let accuracy = unwrap(wrap::<B, 2>(found.correct).mean());
-    EpisodeLoss { loss: found.loss, accuracy, gradient }
+    let accuracy = unwrap(wrap::<B, 2>(output.correct).mean());
+    EpisodeLoss { loss: output.loss, accuracy, gradient }
 }
 
 /// The rows of `x` before the one with number `at`, and the others.
@@ -175,16 +175,16 @@ pub(crate) fn table<B: Backend>(
 }
 
 /// Panics when prototypes have other tasks or features than the queries, or there are none.
-pub(crate) fn check_prototypes(queries: [usize; 3], found: [usize; 3]) {
+pub(crate) fn check_prototypes(queries: [usize; 3], prototypes: [usize; 3]) {
     let [tasks, _, features] = queries;
     assert!(
-        found[0] == tasks && found[1] > 0 && found[2] == features,
-        "queries {queries:?} need prototypes [{tasks}, at least one, {features}], found {found:?}"
+        prototypes[0] == tasks && prototypes[1] > 0 && prototypes[2] == features,
+        "queries {queries:?} need prototypes [{tasks}, at least one, {features}], found {prototypes:?}"
     );
 }
 
 /// Panics unless there is a label for each embedding.
-pub(crate) fn check_labels(embeddings: [usize; 3], found: [usize; 2]) {
-    let wanted = &embeddings[..2];
-    assert!(found == wanted, "embeddings {embeddings:?} need labels {wanted:?}, found {found:?}");
+pub(crate) fn check_labels(embeddings: [usize; 3], labels: [usize; 2]) {
+    let shape = &embeddings[..2];
+    assert!(labels == shape, "embeddings {embeddings:?} need labels {shape:?}, found {labels:?}");
 }

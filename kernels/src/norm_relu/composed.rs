@@ -28,14 +28,14 @@ pub fn backward<B: FusedLayers>(
     map: [FloatTensor<B>; 3],
     inverse: Option<FloatTensor<B>>,
     after: Option<Rectified>,
-    wanted: [bool; 2],
+    requires_grad: [bool; 2],
 ) -> [Option<FloatTensor<B>>; 2] {
     let dy = match after {
         Some(after) => spread::<B>(dz, x.clone(), map.clone(), after),
         None => dz,
     };
     let [centre, scale, _] = map;
-    let [of_sums, of_x] = wanted;
+    let [of_sums, of_x] = requires_grad;
     let sums = (of_sums || of_x && inverse.is_some())
         .then(|| B::channel_correlate([dy.clone(), x.clone(), centre.clone()]));
     let dx = of_x.then(|| {

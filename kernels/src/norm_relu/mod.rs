@@ -1,6 +1,6 @@
 //! Batch normalisation with the ReLU after it, and a 2x2 max-pool after that.
 //!
-//! Of a map `x` `[n, c, h, w]`, by channel, `v` is `(x - centre) * scale + shift`; `activate` gives
+//! By channel of a map `x` `[n, c, h, w]`, `v` is `(x - centre) * scale + shift`; `activate` gives
 //! `z = relu(v)`, or `relu(max_pool(v))`. On a device neither `v` is written to memory, nor its
 //! gradient, nor the places of a pool: forward and backward read and write 5.75 maps with a pool,
 //! where the single layers take 12.75; a map whose channels are last, as a convolution leaves it, is
@@ -37,7 +37,7 @@ use crate::max_pool;
 /// - `gamma` (one where absent), `beta` (zero where absent), moments: `[c]`
 ///
 /// # Conventions
-/// Those of [`batch_norm`](crate::batch_norm()) and [`max_pool`](crate::max_pool()). The ReLU has no
+/// The same as those of [`batch_norm`](crate::batch_norm()) and [`max_pool`](crate::max_pool()). The ReLU has no
 /// gradient at zero, and lets NaN through.
 pub fn norm_relu<B: Backend>(
     x: Tensor<B, 4>,

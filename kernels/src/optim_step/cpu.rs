@@ -113,7 +113,7 @@ fn for_each<'a>(chunks: &mut [Chunk<'a>], run: impl Fn(&mut Chunk<'a>) + Send + 
 struct Chunk<'a> {
     tensor: usize,
     of: Elements<'a>,
-    /// Of the parameter and of its direction, where a norm is wanted.
+    /// Sums of squares of the parameter and of its direction, for rules with a norm.
     squares: [f64; 2],
 }
 
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::cpu::instruction_set::bodies;
 
-    /// What stands around every slice, and must stand there afterwards.
+    /// The value around every slice, which must stand there afterwards.
     const GUARD: f32 = 77.5;
 
     fn values(count: usize, seed: usize) -> Vec<f32> {

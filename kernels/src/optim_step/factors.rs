@@ -1,4 +1,4 @@
-//! What a step multiplies with, from its rule, learning rate and time.
+//! The factors of a step, from its rule, learning rate and time.
 //!
 //! Computed in f64, as the terms that correct for the moments' start are differences of near
 //! numbers, and rounded where elements are f32.

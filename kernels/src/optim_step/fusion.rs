@@ -33,7 +33,7 @@ fn steps<B: FusionBackend + Runs<StepCall>>(
         inputs.extend([parameter, gradient].into_iter().chain(tensors.into_iter().flatten()));
     }
     let times: Vec<_> = states.iter().map(|(time, _)| time + 1).collect();
-    let found = record::<B, _>("optim_step", inputs, outputs, move |given| {
+    let results = record::<B, _>("optim_step", inputs, outputs, move |given| {
         let mut places = 0..;
         let mut next = || given.float(places.next().expect("without end"));
         let taken = states.iter().map(|&(time, remembered)| {
@@ -47,9 +47,10 @@ fn steps<B: FusionBackend + Runs<StepCall>>(
         };
         moved.into_iter().flat_map(parts).collect()
     });
-    let mut found = found.into_iter();
-    let mut place =
-        |is_there: bool| is_there.then(|| found.next().expect("as many tensors as were recorded"));
+    let mut results = results.into_iter();
+    let mut place = |is_there: bool| {
+        is_there.then(|| results.next().expect("as many tensors as were recorded"))
+    };
     let stepped = |time| {
         let parameter = place(true).expect("there");
         let tensors = [0, 1].map(|number| place(number < rule.remembers()));

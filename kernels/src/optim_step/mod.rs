@@ -77,7 +77,7 @@ impl StepRule {
     }
 }
 
-/// What a rule remembers of a parameter.
+/// The memory of a rule for a parameter.
 #[derive(Clone, Debug)]
 pub struct StepState<T> {
     /// Steps that the parameter has made; none where its rule remembers tensors and there are none.
@@ -100,7 +100,7 @@ pub struct StepTensors<T> {
     pub parameter: T,
     /// Its gradient.
     pub gradient: T,
-    /// What is remembered of it.
+    /// The memory of the rule for it.
     pub state: StepState<T>,
 }
 
@@ -109,7 +109,7 @@ pub struct StepTensors<T> {
 pub struct StepOutput<T> {
     /// The parameter.
     pub parameter: T,
-    /// What to remember of it, with everything that the rule needs.
+    /// The memory of the rule for it, with every tensor of the rule.
     pub state: StepState<T>,
 }
 
@@ -118,34 +118,34 @@ impl<T: TensorMetadata> StepTensors<T> {
         [&self.parameter, &self.gradient].into_iter().chain(self.state.tensors.iter().flatten())
     }
 
-    /// Whether fused bodies serve it that take parameters of these types.
+    /// True if fused bodies serve it that take parameters of these types.
     fn is_served(&self, takes: fn(DType) -> bool) -> bool {
         let [of, gradient] = [&self.parameter, &self.gradient].map(TensorMetadata::dtype);
         let remembered = self.state.tensors.iter().flatten().map(TensorMetadata::dtype);
         let name = "optim_step";
         all_taken(name, [of], takes)
-            && all_taken(name, [gradient], |found| found == of)
+            && all_taken(name, [gradient], |dtype| dtype == of)
             && all_f32(name, remembered)
     }
 
-    /// How many tensors are remembered. Panics where tensors do not belong together.
+    /// The number of tensors that are remembered. Panics where tensors do not belong together.
     fn check(&self, rule: &StepRule) -> usize {
-        let wanted = self.parameter.shape();
-        for found in self.tensors().map(TensorMetadata::shape) {
+        let shape = self.parameter.shape();
+        for other in self.tensors().map(TensorMetadata::shape) {
             assert!(
-                found == wanted,
+                other == shape,
                 "a parameter of shape {:?} cannot step by a tensor of shape {:?}",
-                wanted.to_vec(),
-                found.to_vec()
+                shape.to_vec(),
+                other.to_vec()
             );
         }
-        let (wanted, found) = (rule.remembers(), self.state.tensors.iter().flatten().count());
-        let others = self.state.tensors[wanted..].iter().any(Option::is_some);
+        let (count, tensors) = (rule.remembers(), self.state.tensors.iter().flatten().count());
+        let others = self.state.tensors[count..].iter().any(Option::is_some);
         assert!(
-            (found == 0 || found == wanted) && !others,
-            "the rule remembers {wanted} tensors of a parameter, the state has {found}"
+            (tensors == 0 || tensors == count) && !others,
+            "the rule remembers {count} tensors of a parameter, the state has {tensors}"
         );
-        found
+        tensors
     }
 }
 
@@ -168,7 +168,7 @@ impl Operation for StepCall {
 /// Updates every parameter by one step of `rule`; the result is in the order of `of`.
 ///
 /// # Conventions
-/// As PyTorch's optimizers of the same names, with `epsilon` added to the square root of the
+/// Equal to PyTorch's optimizers of the same names, with `epsilon` added to the square root of the
 /// corrected second moment. A fused body writes to the memory of a parameter and its state where
 /// nothing else holds it, so pass on the only copy. A parameter in f16 or bf16 is updated in f32, and
 /// its state is f32.

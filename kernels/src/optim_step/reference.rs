@@ -30,11 +30,11 @@ pub fn optim_step<B: Backend>(
                 Some(by) => follow(g, &mut old[0], &by),
                 None => g,
             };
-            kept(p, &decay) - direction.mul_scalar(rate)
+            decayed(p, &decay) - direction.mul_scalar(rate)
         }
         Factors::Adam { decay, moments, rate } => {
             let r = ratio(pulled(g, &p, &decay), &mut old, &moments);
-            kept(p, &decay) - r.mul_scalar(rate)
+            decayed(p, &decay) - r.mul_scalar(rate)
         }
         Factors::Lamb { pull, moments, rate } => {
             let r = ratio(g, &mut old, &moments);
@@ -64,7 +64,7 @@ fn pulled<B: Backend>(g: Tensor<B, 1>, p: &Tensor<B, 1>, decay: &Decay) -> Tenso
     if decay.l2 == 0.0 { g } else { g + p.clone().mul_scalar(decay.l2) }
 }
 
-fn kept<B: Backend>(p: Tensor<B, 1>, decay: &Decay) -> Tensor<B, 1> {
+fn decayed<B: Backend>(p: Tensor<B, 1>, decay: &Decay) -> Tensor<B, 1> {
     if decay.keep == 1.0 { p } else { p.mul_scalar(decay.keep) }
 }
 

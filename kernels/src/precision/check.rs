@@ -5,12 +5,12 @@ use super::Precision;
 use crate::layers::LayerTable;
 use crate::registry;
 
-/// Whether a device has units for products of matrices of a type.
+/// The presence of units for products of matrices of a type on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acceleration {
-    /// It says so.
+    /// The device says that it has them.
     Units,
-    /// It does not: expect no speed of a low type, but of the fused stack on a processor with AMX.
+    /// The device does not say so: expect no speed of a low type, but of the fused stack on a processor with AMX.
     None,
 }
 
@@ -25,10 +25,10 @@ pub enum PrecisionError {
 }
 
 impl Precision {
-    /// Whether products of this precision run on `device`, and what for.
+    /// The units on which products of this precision run on `device`, if they run there.
     ///
     /// # Conventions
-    /// As the backend tells of itself. Candle tells that it computes in `bf16`, though it has no
+    /// The answer is the backend's own. Candle tells that it computes in `bf16`, though it has no
     /// matrix products of it on a CPU: [`product`](Self::product) needs none there, unless plain
     /// operations are asked for.
     ///

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry;
 
-/// What convolutions and, on a host, linear layers compute in; all else is `f32`.
+/// The type that convolutions and, on a host, linear layers compute in; all else is `f32`.
 ///
 /// Parameters, batch statistics, prototypes, distances, softmax, losses and the steps of an inner
 /// loop are not products in this sense.

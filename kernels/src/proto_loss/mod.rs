@@ -9,7 +9,7 @@ use crate::distances::Metric;
 use crate::host::{unwrap, wrap};
 use crate::metrics::{LossCall, check_labels, check_prototypes, table};
 
-/// What [`proto_loss`] returns.
+/// The result of [`proto_loss`].
 #[derive(Clone, Debug)]
 pub struct ProtoLoss<B: Backend> {
     /// Mean over all queries, `[1]`; not a number without any.
@@ -48,14 +48,14 @@ pub fn proto_loss<B: Backend>(
         Some(table) => {
             let of = [queries, prototypes].map(unwrap);
             let call = LossCall { metric, scale };
-            let found = (table.proto_loss)(call, of, labels.into_primitive(), false);
-            ProtoLoss { loss: wrap(found.loss), correct: wrap(found.correct) }
+            let output = (table.proto_loss)(call, of, labels.into_primitive(), false);
+            ProtoLoss { loss: wrap(output.loss), correct: wrap(output.correct) }
         }
         None => reference::proto_loss(queries, prototypes, labels, metric, scale),
     }
 }
 
-/// What [`episode_proto_loss`] returns.
+/// The result of [`episode_proto_loss`].
 #[derive(Clone, Debug)]
 pub struct EpisodeProtoLoss<B: Backend> {
     /// Mean over all queries, `[1]`.
@@ -77,7 +77,7 @@ pub struct EpisodeProtoLoss<B: Backend> {
 /// makes the loss NaN.
 ///
 /// # Source
-/// As [`proto_loss`](proto_loss()), with equation 1 of Snell et al.
+/// The paper of [`proto_loss`](proto_loss()), with equation 1 of Snell et al.
 pub fn episode_proto_loss<B: Backend>(
     embeddings: Tensor<B, 3>,
     labels: [Tensor<B, 2, Int>; 2],
@@ -99,8 +99,8 @@ pub fn episode_proto_loss<B: Backend>(
         Some(table) => {
             let labels = labels.map(Tensor::into_primitive);
             let call = LossCall { metric, scale };
-            let found = (table.episode_loss)(call, unwrap(embeddings), labels, ways, false);
-            EpisodeProtoLoss { loss: wrap(found.loss), accuracy: wrap(found.accuracy) }
+            let output = (table.episode_loss)(call, unwrap(embeddings), labels, ways, false);
+            EpisodeProtoLoss { loss: wrap(output.loss), accuracy: wrap(output.accuracy) }
         }
         None => reference::episode_proto_loss(embeddings, labels, ways, metric, scale),
     }

@@ -56,8 +56,8 @@ pub fn proto_loss_gradients<B: Backend>(
     let shape = [tasks, count, ways];
     let classes = Tensor::<B, 1, Int>::arange(0..ways as i64, &labels.device());
     let classes = classes.reshape([1, 1, ways]).expand(shape);
-    let wanted = labels.unsqueeze_dim::<3>(2).expand(shape).equal(classes).float();
-    let g = likely.clone() - wanted.cast(likely.dtype());
+    let targets = labels.unsqueeze_dim::<3>(2).expand(shape).equal(classes).float();
+    let g = likely.clone() - targets.cast(likely.dtype());
     let g = g * (scale / (tasks * count) as f64);
     reference::scores_gradients(g, queries, prototypes, metric)
 }

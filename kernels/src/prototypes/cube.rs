@@ -51,7 +51,7 @@ fn spread_kernel<F: Float, I: Int, N: Size>(
     let at = unit_below(vectors);
     let example = at / row;
     let label = i32::cast_from(labels[example]);
-    let mut found = Vector::<f32, N>::new(0.0f32);
+    let mut value = Vector::<f32, N>::new(0.0f32);
     if label >= 0 && label < ways as i32 {
         let task = example / examples;
         let mut count = 0.0f32;
@@ -61,9 +61,9 @@ fn spread_kernel<F: Float, I: Int, N: Size>(
             }
         }
         let class = task * ways + label as usize;
-        found = Vector::cast_from(g[class * row + at % row]) / Vector::new(count);
+        value = Vector::cast_from(g[class * row + at % row]) / Vector::new(count);
     }
-    rows[at] = Vector::cast_from(found);
+    rows[at] = Vector::cast_from(value);
 }
 
 /// See [`FusedMetrics`](crate::metrics::FusedMetrics).

@@ -92,7 +92,7 @@ mod tests {
     use crate::cpu::instruction_set::bodies;
     use crate::cpu::integers;
 
-    /// What stands around every slice, and must stand there afterwards.
+    /// The value around every slice, which must stand there afterwards.
     const GUARD: f32 = 77.5;
 
     /// The weight by its formula.

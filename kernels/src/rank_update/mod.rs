@@ -1,6 +1,6 @@
 //! A weight that loses a share of itself and grows by a few outer products, both at a rate.
 //!
-//! What a local learning rule does to a layer at every tick: in plain operations a tensor for the
+//! The change that a local learning rule makes to a layer at every tick: in plain operations a tensor for the
 //! products and two more passes, of which nothing is ever computed with again.
 
 pub(crate) mod cpu;

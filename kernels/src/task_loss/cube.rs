@@ -14,7 +14,7 @@ use crate::twice_differentiable::{
     ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
 
-/// Of a row of outputs and targets.
+/// Sums of a row of outputs and targets.
 #[derive(CubeType, Clone, Copy)]
 struct Row {
     /// The logarithm of the sum of exponentials.
@@ -73,26 +73,26 @@ fn loss_kernel(
         match comptime!(of) {
             TaskLoss::CrossEntropy => {
                 let row = row(outputs, targets, outputs_tangent, first, length, tangent);
-                let mut found = row.weight * row.log_sum;
+                let mut loss = row.weight * row.log_sum;
                 if comptime!(tangent) {
-                    found = row.weight * row.outputs_tangent;
+                    loss = row.weight * row.outputs_tangent;
                 }
                 for place in first..first + length {
                     if comptime!(tangent) {
-                        found -= targets[place] * outputs_tangent[place];
+                        loss -= targets[place] * outputs_tangent[place];
                     } else {
-                        found -= targets[place] * outputs[place];
+                        loss -= targets[place] * outputs[place];
                     }
                 }
-                sum += found;
+                sum += loss;
             }
             TaskLoss::SquaredError => {
                 for place in first..first + length {
-                    let apart = outputs[place] - targets[place];
+                    let difference = outputs[place] - targets[place];
                     if comptime!(tangent) {
-                        sum += 2.0f32 * apart * outputs_tangent[place];
+                        sum += 2.0f32 * difference * outputs_tangent[place];
                     } else {
-                        sum += apart * apart;
+                        sum += difference * difference;
                     }
                 }
             }
@@ -114,7 +114,7 @@ fn gradient_kernel(
     outputs_tangent: &Array<f32>,
     grad: &Array<f32>,
     grad_tangent: &Array<f32>,
-    found: &mut Array<f32>,
+    gradient: &mut Array<f32>,
     rows: usize,
     length: usize,
     share: f32,
@@ -143,7 +143,7 @@ fn gradient_kernel(
                 if comptime!(has_outputs_tangent) {
                     value += grad * likely * (outputs_tangent[place] - row.outputs_tangent);
                 }
-                found[place] = value;
+                gradient[place] = value;
             }
         }
         TaskLoss::SquaredError => {
@@ -152,7 +152,7 @@ fn gradient_kernel(
                 if comptime!(has_outputs_tangent) {
                     value += grad * outputs_tangent[place];
                 }
-                found[place] = 2.0f32 * value;
+                gradient[place] = 2.0f32 * value;
             }
         }
     }
@@ -198,19 +198,19 @@ impl TaskLossCall {
         tangents: Option<[Option<&CubeTensor<R>>; 2]>,
     ) -> CubeTensor<R> {
         let [outputs, targets] = contiguous(operands);
-        let found = empty_like(&outputs);
+        let gradient = empty_like(&outputs);
         let [tasks, examples, length] = self.shape;
         let rows = tasks * examples;
         let [outputs_tangent, grad_tangent] = tangents.unwrap_or([None, None]);
         // SAFETY: as in `loss`; the gradient and its tangent have an element, and a unit writes its row.
         unsafe {
-            launch!(gradient_kernel, elementwise(&found.client, rows);
+            launch!(gradient_kernel, elementwise(&gradient.client, rows);
                 outputs, targets, outputs_tangent.unwrap_or(&outputs), grad,
-                grad_tangent.unwrap_or(grad), found;
+                grad_tangent.unwrap_or(grad), gradient;
                 rows, length, self.share(), self.of, tangents.is_some(), outputs_tangent.is_some(),
                 grad_tangent.is_some());
         }
-        found
+        gradient
     }
 }
 
@@ -243,7 +243,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         along: Option<TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>>,
         grad: Option<&CubeTensor<R>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
         keep: bool,
     ) -> Gradients<CubeBackend<R, F, I, BT>, CubeTensor<R>> {
         let grad = grad.cloned().map(into_contiguous);
@@ -255,8 +255,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             None => (grad.as_ref(), None),
         };
         let of_loss = of_loss.expect("a gradient of the loss");
-        let found = wanted[0].then(|| self.gradient(primal.operands, of_loss, tangents));
-        (vec![found, None], grad.filter(|_| keep))
+        let gradient = requires_grad[0].then(|| self.gradient(primal.operands, of_loss, tangents));
+        (vec![gradient, None], grad.filter(|_| keep))
     }
 
     fn jvp(

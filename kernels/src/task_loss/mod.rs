@@ -12,7 +12,7 @@ use crate::host::{unwrap, wrap};
 use crate::registry;
 use crate::twice_differentiable::Twice;
 
-/// How the outputs of tasks are compared with their targets.
+/// The comparison of the outputs of tasks with their targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskLoss {
     /// `-sum_k target_k log softmax(output)_k` of an example.
@@ -31,12 +31,12 @@ pub struct TaskLossCall {
     options: TaskLossOptions,
 }
 
-/// What is wanted of a loss.
+/// The factor of a loss, and the choice of its value or its gradient alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TaskLossOptions {
     /// Factor of the loss.
     pub factor: f64,
-    /// Whether its gradient alone is wanted: its value then need not be computed, and means nothing.
+    /// True if its gradient alone is used: its value then need not be computed, and means nothing.
     pub gradient_alone: bool,
 }
 

@@ -14,9 +14,9 @@ impl<B: Runs<LaneCall>, C: CheckpointStrategy> Runs<LaneCall> for Autodiff<B, C>
         let terms = terms::<B, C>(&xs);
         let results = B::run(inner::<B, C>(&xs), call);
         let transposed = LaneCall { over: call.over.transposed(), ..*call };
-        record::<B, C>(&xs, results, move |gradients, wanted| {
+        record::<B, C>(&xs, results, move |gradients, requires_grad| {
             let back = |gradients| B::run(gradients, &transposed);
-            completed(&terms, where_wanted::<B>(gradients, wanted, back), wanted)
+            completed(&terms, where_wanted::<B>(gradients, requires_grad, back), requires_grad)
         })
     }
 }

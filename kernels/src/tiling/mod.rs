@@ -31,7 +31,7 @@ pub fn summed_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<Floa
 /// The result of each tensor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OverLanes {
-    /// As many copies as there are lanes.
+    /// A copy for each lane.
     Tiled,
     /// The sum over lanes.
     Summed,

@@ -36,23 +36,23 @@ pub trait TwiceDifferentiableBackend: Backend {
     fn gradients<S: TwiceDifferentiable<Self::Innermost>>(
         state: &BackwardState<Self, S>,
         grad: Option<FloatTensor<Self>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
     ) -> OptionalTensors<Self>;
 }
 
 /// The results, the auxiliary ones untracked, and what the backward pass needs if it is kept.
 pub type ForwardPass<B, S> = ForwardOutput<FloatTensor<B>, BackwardState<B, S>>;
 
-/// What the backward pass of an operation needs.
+/// The state of an operation that its backward pass needs.
 pub struct BackwardState<B: TwiceDifferentiableBackend, S: TwiceDifferentiable<B::Innermost>> {
     call: S,
     operands: Vec<FloatTensor<B>>,
-    /// Of the backward pass at this level; `None` if no operand is tracked.
+    /// The trigger of the backward pass at this level; `None` if no operand is tracked.
     trigger: Option<Trigger<FloatTensor<B>, FloatTensor<B::Innermost>>>,
     shared: Arc<SharedState<B::Innermost, S>>,
 }
 
-/// What all levels of autodiff share of a forward pass.
+/// The part of a forward pass that all levels of autodiff share.
 struct SharedState<H: Backend, S: TwiceDifferentiable<H>> {
     saved: S::Saved,
     device: H::Device,
@@ -72,7 +72,7 @@ enum DeferredHvp<H: Backend, S: TwiceDifferentiable<H>> {
 
 /// The tangents of a Hessian-vector product.
 struct HvpTangents<H: Backend, S: TwiceDifferentiable<H>> {
-    /// Of the operands.
+    /// The tangents of the operands.
     tangents: OptionalTensors<H>,
     saved_tangent: S::SavedTangent,
     intermediate_grads: S::IntermediateGrads,
@@ -126,9 +126,9 @@ impl<B: InnermostBackend> TwiceDifferentiableBackend for B {
     fn gradients<S: TwiceDifferentiable<B>>(
         state: &BackwardState<B, S>,
         grad: Option<FloatTensor<B>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
     ) -> OptionalTensors<B> {
-        state.vjp(state.shared.take_deferred().as_ref(), grad.as_ref(), wanted, false).0
+        state.vjp(state.shared.take_deferred().as_ref(), grad.as_ref(), requires_grad, false).0
     }
 }
 
@@ -143,7 +143,7 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> BackwardState<B, S> {
         &self,
         along: Option<&HvpTangents<B, S>>,
         grad: Option<&FloatTensor<B>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
         keep: bool,
     ) -> Gradients<B, S::IntermediateGrads> {
         let along = along.map(|along| TangentTensors {
@@ -151,7 +151,7 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> BackwardState<B, S> {
             saved_tangent: &along.saved_tangent,
             intermediate_grads: &along.intermediate_grads,
         });
-        self.call.vjp(self.primal(), along, grad, wanted, keep)
+        self.call.vjp(self.primal(), along, grad, requires_grad, keep)
     }
 }
 
@@ -209,10 +209,16 @@ where
     let inner = operands.iter().map(|operand| operand.primitive.clone()).collect();
     let ForwardOutput { result, aux, saved: state } = B::forward(call, inner, keep);
     let saved = state.as_ref().map(|state| state.shared.clone());
-    let gradients = |mut results: OptionalTensors<B>, wanted: &[bool]| {
-        let found = B::gradients(&state.expect("kept, as asked"), results[0].take(), wanted);
-        debug_assert!(found.iter().zip(wanted).all(|(found, wanted)| found.is_some() >= *wanted));
-        found
+    let gradients = |mut results: OptionalTensors<B>, requires_grad: &[bool]| {
+        let gradients =
+            B::gradients(&state.expect("kept, as asked"), results[0].take(), requires_grad);
+        debug_assert!(
+            gradients
+                .iter()
+                .zip(requires_grad)
+                .all(|(gradients, requires_grad)| gradients.is_some() >= *requires_grad)
+        );
+        gradients
     };
     let (mut result, trigger) =
         variadic_op::record_with_trigger::<B, C>(operands, vec![result], gradients);
@@ -238,7 +244,7 @@ impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for 
     fn gradients<S: TwiceDifferentiable<B>>(
         state: &BackwardState<Self, S>,
         grad: Option<FloatTensor<Self>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
     ) -> OptionalTensors<Self> {
         let grad = grad.expect("Hessian-vector products are deferred below this level");
         let read = state.operands.iter().filter(|_| <S as TwiceDifferentiable<B>>::READS_OPERANDS);
@@ -248,18 +254,18 @@ impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for 
         let trigger = state.trigger.as_ref();
         let others = [&grad].into_iter().chain(trigger.map(|trigger| &trigger.parent));
         let parents: Vec<_> = state.operands.iter().chain(others).cloned().collect();
-        let (found, intermediate_grads) =
-            below.vjp(None, Some(&grad.primitive), wanted, trigger.is_some());
+        let (gradients, intermediate_grads) =
+            below.vjp(None, Some(&grad.primitive), requires_grad, trigger.is_some());
         let indices: Vec<usize> =
-            (0..found.len()).filter(|&index| found[index].is_some()).collect();
+            (0..gradients.len()).filter(|&index| gradients[index].is_some()).collect();
         let pull = trigger.map(|trigger| trigger.pull.clone());
         let node = VjpNode { state: below, intermediate_grads, pull, indices: indices.clone() };
-        let results = found.into_iter().flatten().collect();
-        let found = variadic_op::record::<B, C>(&parents, results, |results, wanted| {
-            node.gradients(results, wanted)
+        let results = gradients.into_iter().flatten().collect();
+        let gradients = variadic_op::record::<B, C>(&parents, results, |results, requires_grad| {
+            node.gradients(results, requires_grad)
         });
-        let mut all: OptionalTensors<Self> = wanted.iter().map(|_| None).collect();
-        for (index, gradient) in indices.into_iter().zip(found) {
+        let mut all: OptionalTensors<Self> = requires_grad.iter().map(|_| None).collect();
+        for (index, gradient) in indices.into_iter().zip(gradients) {
             all[index] = Some(gradient);
         }
         all
@@ -273,18 +279,18 @@ struct VjpNode<B: InnermostBackend, S: TwiceDifferentiable<B>> {
     state: BackwardState<B, S>,
     /// `None` if no operand is tracked.
     intermediate_grads: Option<S::IntermediateGrads>,
-    /// As that of [`Trigger`], if an operand is tracked.
+    /// The same as in [`Trigger`], if an operand is tracked.
     pull: Option<Pull<FloatTensor<B>>>,
     /// Indices of the operands whose gradients are the results.
     indices: Vec<usize>,
 }
 
 impl<B: InnermostBackend, S: TwiceDifferentiable<B>> VjpNode<B, S> {
-    fn gradients(self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
+    fn gradients(self, results: OptionalTensors<B>, requires_grad: &[bool]) -> OptionalTensors<B> {
         let BackwardState { call, shared, .. } = &self.state;
-        let operands = wanted.len() - 1 - usize::from(self.pull.is_some());
-        let (wanted, grad_wanted) = (&wanted[..operands], wanted[operands]);
-        let mut tangents: OptionalTensors<B> = wanted.iter().map(|_| None).collect();
+        let operands = requires_grad.len() - 1 - usize::from(self.pull.is_some());
+        let (requires_grad, grad_wanted) = (&requires_grad[..operands], requires_grad[operands]);
+        let mut tangents: OptionalTensors<B> = requires_grad.iter().map(|_| None).collect();
         for (index, cotangent) in self.indices.into_iter().zip(results) {
             tangents[index] = cotangent;
         }
@@ -295,11 +301,11 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> VjpNode<B, S> {
             }
             false => (None, call.saved_tangent(self.state.primal(), &tangents)),
         };
-        let mut all: OptionalTensors<B> = wanted.iter().map(|_| None).collect();
+        let mut all: OptionalTensors<B> = requires_grad.iter().map(|_| None).collect();
         if let Some(intermediate_grads) = self.intermediate_grads {
             let tangents = HvpTangents { tangents, saved_tangent, intermediate_grads };
             if let Some(tangents) = shared.defer(tangents) {
-                (all, _) = self.state.vjp(Some(&tangents), None, wanted, false);
+                (all, _) = self.state.vjp(Some(&tangents), None, requires_grad, false);
             }
         }
         all.push(result_tangent);

@@ -58,7 +58,7 @@ impl<B: FusionBackend + InnermostBackend, S: TwiceDifferentiable<B>> TwiceDiffer
         let lowered: Vec<_> = operands.iter().map(lower::<B>).collect();
         let ForwardOutput { result, aux, saved } =
             TwiceDifferentiable::<B>::forward(self, &lowered, keep);
-        let lift = |found| lift::<B>(found, &operands[0]);
+        let lift = |tensor| lift::<B>(tensor, &operands[0]);
         ForwardOutput { result: lift(result), aux: aux.into_iter().map(lift).collect(), saved }
     }
 
@@ -67,7 +67,7 @@ impl<B: FusionBackend + InnermostBackend, S: TwiceDifferentiable<B>> TwiceDiffer
         PrimalTensors { saved, operands, device }: PrimalTensors<'_, Fusion<B>, S>,
         along: Option<TangentTensors<'_, Fusion<B>, S>>,
         grad: Option<&Recorded<B>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
         keep: bool,
     ) -> Gradients<Fusion<B>, S::IntermediateGrads> {
         let lowered: Vec<_> = operands.iter().map(lower::<B>).collect();
@@ -78,9 +78,9 @@ impl<B: FusionBackend + InnermostBackend, S: TwiceDifferentiable<B>> TwiceDiffer
             TangentTensors { tangents, saved_tangent, intermediate_grads }
         });
         let grad = grad.map(lower::<B>);
-        let (found, intermediate_grads) =
-            TwiceDifferentiable::<B>::vjp(self, primal, along, grad.as_ref(), wanted, keep);
-        (lift_all::<B>(found, &operands[0]), intermediate_grads)
+        let (gradients, intermediate_grads) =
+            TwiceDifferentiable::<B>::vjp(self, primal, along, grad.as_ref(), requires_grad, keep);
+        (lift_all::<B>(gradients, &operands[0]), intermediate_grads)
     }
 
     fn jvp(

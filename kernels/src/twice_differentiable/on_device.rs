@@ -27,12 +27,12 @@ fn lifted_all<R: CubeRuntime>(of: &[Option<FloatTensor<Flex>>]) -> Vec<Option<Cu
     of.iter().map(|of| of.as_ref().map(lifted)).collect()
 }
 
-/// What the passes of an operation get.
+/// The arguments of the passes of an operation.
 pub struct Passes<S> {
     pub call: S,
     pub operands: Vec<FloatTensor<Flex>>,
     pub tangents: Vec<Option<FloatTensor<Flex>>>,
-    pub wanted: Vec<bool>,
+    pub requires_grad: Vec<bool>,
     pub grad: FloatTensor<Flex>,
     pub grad_tangent: FloatTensor<Flex>,
     /// Largest error of an element, as a share of the largest one.
@@ -43,17 +43,17 @@ impl<S> Passes<S> {
     fn assert_close<R: CubeRuntime>(
         &self,
         what: &str,
-        found: &CubeTensor<R>,
+        device: &CubeTensor<R>,
         expected: &FloatTensor<Flex>,
     ) {
-        let found: Vec<f32> =
-            wrap::<Device<R>, 1>(found.clone()).into_data().into_vec().expect("floats");
+        let device: Vec<f32> =
+            wrap::<Device<R>, 1>(device.clone()).into_data().into_vec().expect("floats");
         let expected = elements::<Flex>(expected);
-        assert_eq!(found.len(), expected.len(), "{what}");
+        assert_eq!(device.len(), expected.len(), "{what}");
         let most = expected.iter().fold(1e-2f32, |most, value| most.max(value.abs()));
-        for (place, (found, expected)) in found.iter().zip(&*expected).enumerate() {
-            let error = (found - expected).abs() / most;
-            assert!(error < self.bound, "{what}[{place}] is {found}, not {expected}");
+        for (place, (device, expected)) in device.iter().zip(&*expected).enumerate() {
+            let error = (device - expected).abs() / most;
+            assert!(error < self.bound, "{what}[{place}] is {device}, not {expected}");
         }
     }
 
@@ -61,15 +61,15 @@ impl<S> Passes<S> {
     fn assert_wanted_close<R: CubeRuntime>(
         &self,
         what: &str,
-        found: &[Option<CubeTensor<R>>],
+        device: &[Option<CubeTensor<R>>],
         expected: &[Option<FloatTensor<Flex>>],
     ) {
-        for (place, &wanted) in self.wanted.iter().enumerate() {
-            let (found, expected) = (&found[place], &expected[place]);
-            let there = [found.is_some(), expected.is_some()];
-            assert_eq!(there, [wanted; 2], "{what} {place} is there on device and host");
-            if let (Some(found), Some(expected)) = (found, expected) {
-                self.assert_close(&format!("{what} {place}"), found, expected);
+        for (place, &requires_grad) in self.requires_grad.iter().enumerate() {
+            let (device, expected) = (&device[place], &expected[place]);
+            let there = [device.is_some(), expected.is_some()];
+            assert_eq!(there, [requires_grad; 2], "{what} {place} is there on device and host");
+            if let (Some(device), Some(expected)) = (device, expected) {
+                self.assert_close(&format!("{what} {place}"), device, expected);
             }
         }
     }
@@ -79,38 +79,50 @@ impl<S> Passes<S> {
     where
         S: TwiceDifferentiable<Flex> + TwiceDifferentiable<Device<R>>,
     {
-        let Self { call, operands, tangents, wanted, .. } = self;
+        let Self { call, operands, tangents, requires_grad, .. } = self;
         let (flex, there) = (Default::default(), Default::default());
         let device_operands: Vec<_> = operands.iter().map(lifted).collect();
         let device_tangents = lifted_all(tangents);
         let expected = TwiceDifferentiable::<Flex>::forward(call, operands, true);
-        let found = TwiceDifferentiable::<Device<R>>::forward(call, &device_operands, true);
-        self.assert_close("result", &found.result, &expected.result);
-        assert_eq!(found.aux.len(), expected.aux.len());
-        for (found, expected) in found.aux.iter().zip(&expected.aux) {
-            self.assert_close("auxiliary result", found, expected);
+        let device = TwiceDifferentiable::<Device<R>>::forward(call, &device_operands, true);
+        self.assert_close("result", &device.result, &expected.result);
+        assert_eq!(device.aux.len(), expected.aux.len());
+        for (device, expected) in device.aux.iter().zip(&expected.aux) {
+            self.assert_close("auxiliary result", device, expected);
         }
 
-        let (host_saved, saved) = (expected.saved.expect("kept"), found.saved.expect("kept"));
+        let (host_saved, saved) = (expected.saved.expect("kept"), device.saved.expect("kept"));
         let host = || PrimalTensors::<Flex, S> { saved: &host_saved, operands, device: &flex };
         let here = || PrimalTensors::<Device<R>, S> {
             saved: &saved,
             operands: &device_operands,
             device: &there,
         };
-        let (expected, host_grads) =
-            TwiceDifferentiable::<Flex>::vjp(call, host(), None, Some(&self.grad), wanted, true);
+        let (expected, host_grads) = TwiceDifferentiable::<Flex>::vjp(
+            call,
+            host(),
+            None,
+            Some(&self.grad),
+            requires_grad,
+            true,
+        );
         let grad = lifted(&self.grad);
-        let (found, grads) =
-            TwiceDifferentiable::<Device<R>>::vjp(call, here(), None, Some(&grad), wanted, true);
-        self.assert_wanted_close("gradient", &found, &expected);
+        let (device, grads) = TwiceDifferentiable::<Device<R>>::vjp(
+            call,
+            here(),
+            None,
+            Some(&grad),
+            requires_grad,
+            true,
+        );
+        self.assert_wanted_close("gradient", &device, &expected);
         let (host_grads, grads) = (host_grads.expect("kept"), grads.expect("kept"));
 
         let (expected, host_saved_tangent) =
             TwiceDifferentiable::<Flex>::jvp(call, host(), tangents);
-        let (found, saved_tangent) =
+        let (device, saved_tangent) =
             TwiceDifferentiable::<Device<R>>::jvp(call, here(), &device_tangents);
-        self.assert_close("result tangent", &found, &expected);
+        self.assert_close("result tangent", &device, &expected);
 
         for grad_tangent in [None, Some(&self.grad_tangent)] {
             let along = TangentTensors::<Flex, S> {
@@ -123,7 +135,7 @@ impl<S> Passes<S> {
                 host(),
                 Some(along),
                 grad_tangent,
-                wanted,
+                requires_grad,
                 false,
             );
             let along = TangentTensors::<Device<R>, S> {
@@ -131,15 +143,15 @@ impl<S> Passes<S> {
                 saved_tangent: &saved_tangent,
                 intermediate_grads: &grads,
             };
-            let (found, _) = TwiceDifferentiable::<Device<R>>::vjp(
+            let (device, _) = TwiceDifferentiable::<Device<R>>::vjp(
                 call,
                 here(),
                 Some(along),
                 grad_tangent.map(lifted).as_ref(),
-                wanted,
+                requires_grad,
                 false,
             );
-            self.assert_wanted_close("gradient tangent", &found, &expected);
+            self.assert_wanted_close("gradient tangent", &device, &expected);
         }
     }
 }

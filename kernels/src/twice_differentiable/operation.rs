@@ -1,4 +1,4 @@
-//! What an operation implements: its passes on tensors of a backend.
+//! The passes of an operation on tensors of a backend.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,7 @@ use crate::variadic_op::OptionalTensors;
 /// A twice differentiable operation with one differentiated result, on f32 tensors of `H`, a backend
 /// without autodiff.
 pub trait TwiceDifferentiable<H: Backend>: Clone + Debug + Send + Sync + 'static {
-    /// What the forward pass saves for the derivatives, besides the operands.
+    /// The values that the forward pass saves for the derivatives, besides the operands.
     type Saved: Send + Sync + 'static;
 
     /// The gradients of intermediate values, which `vjp` saves for itself along tangents.
@@ -19,7 +19,7 @@ pub trait TwiceDifferentiable<H: Backend>: Clone + Debug + Send + Sync + 'static
     /// The tangent of [`Saved`](Self::Saved), which `jvp` saves for `vjp` along the same tangents.
     type SavedTangent: Send + Sync + 'static;
 
-    /// Whether the derivatives read the operands. If not, the operands are not kept in memory.
+    /// True if the derivatives read the operands. If not, the operands are not kept in memory.
     const READS_OPERANDS: bool;
 
     /// The result; with what the derivatives need if `keep` is set.
@@ -39,7 +39,7 @@ pub trait TwiceDifferentiable<H: Backend>: Clone + Debug + Send + Sync + 'static
         primal: PrimalTensors<'_, H, Self>,
         along: Option<TangentTensors<'_, H, Self>>,
         grad: Option<&FloatTensor<H>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
         keep: bool,
     ) -> Gradients<H, Self::IntermediateGrads>;
 
@@ -51,7 +51,7 @@ pub trait TwiceDifferentiable<H: Backend>: Clone + Debug + Send + Sync + 'static
         tangents: &[Option<FloatTensor<H>>],
     ) -> (FloatTensor<H>, Self::SavedTangent);
 
-    /// What `jvp` saves, where nobody wants the tangent of the result.
+    /// The value that `jvp` saves, for a caller that does not need the tangent of the result.
     fn saved_tangent(
         &self,
         primal: PrimalTensors<'_, H, Self>,
@@ -64,7 +64,7 @@ pub trait TwiceDifferentiable<H: Backend>: Clone + Debug + Send + Sync + 'static
 /// The gradients of the operands, and of intermediate values if they were asked for.
 pub type Gradients<H, T> = (OptionalTensors<H>, Option<T>);
 
-/// What a forward pass returns.
+/// The results of a forward pass.
 pub struct ForwardOutput<V, T> {
     /// The differentiated result.
     pub result: V,
@@ -86,8 +86,8 @@ pub struct PrimalTensors<'a, H: Backend, S: TwiceDifferentiable<H>> {
 pub struct TangentTensors<'a, H: Backend, S: TwiceDifferentiable<H>> {
     /// The tangents of the operands, as [`TwiceDifferentiable::jvp`] got them.
     pub tangents: &'a [Option<FloatTensor<H>>],
-    /// As `jvp` returned it.
+    /// The value that `jvp` saved.
     pub saved_tangent: &'a S::SavedTangent,
-    /// As `vjp` returned them.
+    /// The gradients that `vjp` saved.
     pub intermediate_grads: &'a S::IntermediateGrads,
 }

@@ -1,4 +1,4 @@
-//! What neurons sum up: products with a weight whose rows are neurons.
+//! The sums of neurons: products with a weight whose rows are neurons.
 //!
 //! Few examples meet a weight that changes at every tick, so that nothing can be prepared once and
 //! for all, and a general product spends its time on arranging the larger operand. Here the rows of

@@ -148,7 +148,7 @@ impl<B: Backend> Level<B> {
         LayerMemory {
             power: self.power.clone(),
             seen: self.window.packed(inputs),
-            held: self.output.clone(),
+            output: self.output.clone(),
             gain: self.gain.clone(),
             of_inputs,
             of_neurons,
@@ -166,7 +166,7 @@ impl<B: Backend> Level<B> {
         });
         let window = Window { aggregate, outputs, came };
         let state = [memory.of_inputs, memory.of_neurons];
-        Self { state, window, output: memory.held, power: memory.power, ..self }
+        Self { state, window, output: memory.output, power: memory.power, ..self }
     }
 }
 

@@ -16,7 +16,7 @@ pub use sums::{added, correlate, cube_moments, merged, moment_parts, moments, to
 
 use crate::cube::{Launch, cubes_of_channel, row_of_cubes, vector_size};
 
-/// How a map `[n, c, h, w]` is read by channel.
+/// The way in which a map `[n, c, h, w]` is read by channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub channels: usize,
@@ -39,7 +39,7 @@ impl Plan {
         Self { channels, plane, vectors, width, cubes, units }
     }
 
-    /// Of a reduction.
+    /// The launch of a reduction.
     pub fn launch<'a, R: CubeRuntime>(&self, client: &'a ComputeClient<R>) -> Launch<'a, R> {
         row_of_cubes(client, self.cubes * self.channels, self.units)
     }
@@ -50,7 +50,7 @@ impl Plan {
     }
 }
 
-/// What is mapped; all contiguous.
+/// A map with the centre, scale and shift of its channels; all contiguous.
 pub struct Input<R: CubeRuntime> {
     /// `[n, c, h, w]`.
     pub x: CubeTensor<R>,

@@ -46,7 +46,7 @@ pub fn cube_moments<F: Float, N: Size>(
     (count, mean, cube_sum(squares, units))
 }
 
-/// What [`cube_moments`] finds of each cube.
+/// The part of each cube, from [`cube_moments`].
 #[cube(launch_unchecked)]
 fn parts_kernel<F: Float, N: Size>(
     x: &Array<Vector<F, N>>,
@@ -81,9 +81,9 @@ pub fn merged(parts: &Array<f32>, channel: usize, cubes: usize) -> (f32, f32) {
         let more = parts[part];
         if more > 0.0f32 {
             let all = count + more;
-            let apart = parts[part + 1] - mean;
-            mean += apart * (more / all);
-            squares += parts[part + 2] + apart * apart * (count * more / all);
+            let difference = parts[part + 1] - mean;
+            mean += difference * (more / all);
+            squares += parts[part + 2] + difference * difference * (count * more / all);
             count = all;
         }
     }

@@ -18,7 +18,7 @@ use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::layout::Map;
 use crate::cpu::slots::{groups, slots, split, sum};
 
-/// Whether the body computes convolutions of this shape.
+/// True if the body computes convolutions of this shape.
 pub fn serves(shape: &ConvShape) -> bool {
     let ConvShape { kernel, stride, padding, .. } = *shape;
     let window = matches!((kernel, padding), (3, 1) | (1, 0)) && matches!(stride, 1 | 2);
@@ -30,22 +30,22 @@ pub fn serves(shape: &ConvShape) -> bool {
 ///
 /// # Panics
 /// If `shape` is not served, or a length does not fit it.
-pub fn derivative(wanted: Role, shape: &ConvShape, operands: [&[f32]; 2]) -> Vec<f32> {
-    derivative_with(chosen(), wanted, shape, operands)
+pub fn derivative(role: Role, shape: &ConvShape, operands: [&[f32]; 2]) -> Vec<f32> {
+    derivative_with(chosen(), role, shape, operands)
 }
 
 fn derivative_with(
     body: &dyn InstructionSet,
-    wanted: Role,
+    role: Role,
     shape: &ConvShape,
     [first, second]: [&[f32]; 2],
 ) -> Vec<f32> {
     assert!(serves(shape), "{shape:?}");
     let length = |role| shape.of(role).iter().product::<usize>();
-    assert_eq!(first.len(), length(wanted.next()), "the first operand of {wanted:?}, {shape:?}");
-    assert_eq!(second.len(), length(wanted.next().next()), "the second of {wanted:?}, {shape:?}");
+    assert_eq!(first.len(), length(role.next()), "the first operand of {role:?}, {shape:?}");
+    assert_eq!(second.len(), length(role.next().next()), "the second of {role:?}, {shape:?}");
     let plan = Plan::new(shape, body.tile());
-    match wanted {
+    match role {
         Role::Output => plan.output(body, first, second),
         Role::Input => plan.input(body, first, second),
         Role::Weight => plan.weight(body, first, second),
@@ -129,7 +129,7 @@ impl Plan {
         weight
     }
 
-    /// What the images of one slot contribute.
+    /// The share of the images of one slot.
     fn slot_weight(
         &self,
         body: &dyn InstructionSet,

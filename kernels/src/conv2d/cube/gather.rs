@@ -11,7 +11,7 @@ use crate::cube::{Four, SIDE, TILE, TensorCores, Tiles, array, arrays, empty, gr
 /// Pixels of a result from which on a unit takes eight at once: as many cubes are left.
 const MANY_PIXELS: usize = 1 << 16;
 
-/// What is gathered from: maps `[n, lanes * channels, h, w]`.
+/// The maps that are gathered from, `[n, lanes * channels, h, w]`.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Source {
     channels: usize,

@@ -21,14 +21,14 @@ use crate::cube::TensorCores;
 /// a term has the two operands whose roles follow, and each operand one type in both terms. The
 /// weights of images in a low type are rounded to it.
 pub fn convolution<R: CubeRuntime>(
-    wanted: Role,
+    role: Role,
     terms: &[[&CubeTensor<R>; 2]],
     shape: &ConvShape,
     dtype: DType,
 ) -> CubeTensor<R> {
     let terms: Vec<_> =
         terms.iter().map(|term| term.map(|of| into_contiguous(of.clone()))).collect();
-    match wanted {
+    match role {
         Role::Output => gather::product(terms, shape, dtype, false),
         Role::Input => {
             let terms = terms.into_iter().map(|[weight, dy]| [dy, weight]).collect();
@@ -41,12 +41,12 @@ pub fn convolution<R: CubeRuntime>(
 /// The type that tensor cores round f32 to.
 const TF32: StorageType = StorageType::Scalar(ElemType::Float(FloatKind::TF32));
 
-/// Whether a device has tensor cores for f32 rounded to TF32.
+/// True if a device has tensor cores for f32 rounded to TF32.
 pub fn has_tf32<R: CubeRuntime>(device: &R::Device) -> bool {
     TensorCores::of(&R::client(device), TF32, 1).is_some()
 }
 
-/// What maps are multiplied in, and by which tensor cores: of 16 bits in their own type, of f32 in TF32 if
+/// The type that maps are multiplied in, and the tensor cores: of 16 bits in their own type, of f32 in TF32 if
 /// it is asked for, where the device has tensor cores for that; otherwise in f32 by units.
 fn multiplier<R: CubeRuntime>(
     maps: &CubeTensor<R>,

@@ -35,8 +35,8 @@ pub fn backward(
     dparams: &mut [&mut [f32]],
 ) -> (Option<Vec<f32>>, Option<IntermediateGrads>) {
     let shape = &saved.shape;
-    let wanted: usize = shape.output().iter().product();
-    assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
+    let length: usize = shape.output().iter().product();
+    assert_eq!(dy.len(), length, "the gradient of the output of {shape:?}");
     let count = saved.plans.len();
     assert_eq!(dparams.len(), 4 * count, "the parts of the gradients of {shape:?}");
 
@@ -92,12 +92,12 @@ pub struct SlotGradients<'a> {
     turned_scratch: Option<Scratch>,
 }
 
-/// What the gradients of one slot's images are computed with.
+/// The values from which the gradients of one slot's images are computed.
 struct SlotRun<'a> {
     gradients: SlotGradients<'a>,
     /// Gradient of the convolution's output.
     delta: Buffer,
-    /// Whether `delta` holds a group of whole images, not one channel tile.
+    /// True if `delta` holds a group of whole images, not one channel tile.
     whole: bool,
     sums: PerBatch<Sums>,
 }
@@ -216,8 +216,8 @@ impl Saved {
         SlotRun { gradients, delta, whole, sums }
     }
 
-    /// What a group of images of a slot, whose gradients of the convolution's output are there,
-    /// adds to the gradient of the weight, and their gradients of the input.
+    /// The share of a group of images of a slot, whose gradients of the convolution's output are there,
+    /// in the gradient of the weight, and their gradients of the input.
     fn group(&self, k: usize, group: Range<usize>, turned: Option<&[f32]>, run: &mut SlotRun<'_>) {
         let start = run.gradients.images.start;
         let images = start + group.start..start + group.end;

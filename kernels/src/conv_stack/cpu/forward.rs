@@ -18,12 +18,12 @@ use crate::cpu::moments::Moments;
 use crate::cpu::slots::{groups, slots};
 use crate::precision::Precision;
 
-/// How a pass runs.
+/// Settings of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass {
-    /// Whether what [`backward`](super::backward()) needs is kept.
+    /// True if the values that [`backward`](super::backward()) needs are kept.
     pub keep: bool,
-    /// How many like it run at once.
+    /// The number of passes like it that run at once.
     pub lanes: usize,
     /// Batches of equal size that the images are, one after the other, each with moments of its own.
     pub batches: usize,
@@ -33,7 +33,7 @@ pub struct Pass {
 /// a small image through a block.
 const PLANS: usize = 16;
 
-/// How the blocks are laid out, for any number of passes.
+/// The layout of the blocks, for any number of passes.
 #[derive(Clone)]
 pub struct Planned {
     body: &'static dyn InstructionSet,
@@ -74,14 +74,14 @@ impl Planned {
     }
 }
 
-/// What the forward pass returns.
+/// The result of the forward pass.
 pub struct Output {
     /// The output `[n, c, h, w]`.
     pub y: Vec<f32>,
     /// Per block the mean of every batch (with the convolution's bias), then the biased variance of
     /// every batch, `[o]` each; empty for running statistics.
     pub moments: Vec<f32>,
-    /// What [`backward`](super::backward()) needs, if it was asked for.
+    /// The values that [`backward`](super::backward()) needs, if the pass keeps them.
     pub saved: Option<Saved>,
 }
 
@@ -118,7 +118,7 @@ impl Saved {
 /// [`Output::moments`], or those of the batch.
 ///
 /// # Conventions
-/// As in PyTorch: NaN passes through ReLU and max-pool, and the variance that normalises is biased.
+/// Like PyTorch, it passes NaN through ReLU and max-pool, and normalises by the biased variance.
 ///
 /// # Panics
 /// If a length does not fit the shape that was planned.
@@ -171,7 +171,7 @@ pub fn forward(
 /// Most images taken through all blocks together: more would not stay in the L3 cache.
 const GROUP: usize = 8;
 
-/// How many images are taken together to the convolution of every block, and to the output.
+/// The number of images that go together to the convolution of every block, and to the output.
 fn group_sizes(plans: &[Plan], batch: bool) -> Vec<usize> {
     let sizes: Vec<usize> = plans.iter().map(|plan| plan.group).chain([1]).collect();
     if batch {
@@ -196,14 +196,14 @@ fn stores(
         Images::new(slots, map.image(), choose(keep || again, group))
     });
     let convs = plans.iter().zip(groups).map(|(plan, &group)| {
-        let kept = choose(keep || batch, group);
-        let keep = if plan.recompute { Keep::None } else { kept };
+        let layout = choose(keep || batch, group);
+        let keep = if plan.recompute { Keep::None } else { layout };
         Images::new(slots, plan.conv.image(), keep)
     });
     (inputs.collect(), convs.collect())
 }
 
-/// What all slots share.
+/// The values that all slots share.
 struct Stack<'a> {
     body: &'a dyn InstructionSet,
     plans: &'a [Plan],
@@ -259,8 +259,8 @@ impl Stack<'_> {
         epsilon: f32,
         mut given: &[f32],
     ) -> Vec<PerBatch<Norm>> {
-        let wanted: usize = parameters.iter().map(|p| 2 * p.bias.len()).sum();
-        assert_eq!(given.len(), wanted, "the running statistics of the stack");
+        let length: usize = parameters.iter().map(|p| 2 * p.bias.len()).sum();
+        assert_eq!(given.len(), length, "the running statistics of the stack");
         let images = runs.iter().map(|run| run.images.len()).sum::<usize>();
         let mut norms = Vec::new();
         for (plan, parameters) in self.plans.iter().zip(parameters) {

@@ -25,14 +25,14 @@ use crate::cpu::slots::groups;
 
 /// Tangents of what the forward pass saved.
 pub struct SavedTangent {
-    /// Of the input of every block; that of the first is not stored if the images have none.
+    /// Tangents of the input of every block; that of the first is not stored if the images have none.
     pub(super) inputs: Vec<Images>,
-    /// Of the output of every convolution.
+    /// Tangents of the output of every convolution.
     pub(super) convs: Vec<Images>,
     pub(super) norms: Vec<PerBatch<Norm>>,
-    /// Of the weights, packed.
+    /// Tangents of the weights, packed.
     pub(super) weights: Vec<Buffer>,
-    /// Whether the images have a tangent.
+    /// True if the images have a tangent.
     pub(super) images: bool,
 }
 
@@ -95,7 +95,7 @@ fn prepared<'a>(saved: &Saved, packed: impl IntoIterator<Item = &'a Buffer>) -> 
     pairs.map(|(plan, packed)| plan.forward.prepare(saved.body, packed)).collect()
 }
 
-/// What all slots share.
+/// The values that all slots share.
 struct Stack<'a> {
     saved: &'a Saved,
     weights: Vec<CowBuffer<'a>>,

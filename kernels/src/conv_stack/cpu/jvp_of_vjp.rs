@@ -32,15 +32,15 @@ pub fn jvp_of_vjp(
     dparams: &mut [&mut [f32]],
 ) -> Option<Vec<f32>> {
     let shape = &saved.shape;
-    let wanted: usize = shape.output().iter().product();
+    let length: usize = shape.output().iter().product();
     if let Some(dy) = dy_tangent {
-        assert_eq!(dy.len(), wanted, "the tangent of the gradient of the output of {shape:?}");
+        assert_eq!(dy.len(), length, "the tangent of the gradient of the output of {shape:?}");
     }
     let parts = 4 * saved.plans.len();
     assert_eq!(dparams.len(), parts, "the parts of the gradients of {shape:?}");
     let stack = Stack { saved, saved_tangent };
 
-    let dy_tangent = dy_tangent.map_or_else(|| vec![0.0; wanted].into(), Cow::from);
+    let dy_tangent = dy_tangent.map_or_else(|| vec![0.0; length].into(), Cow::from);
     let (mut grad_tangent, _) = saved.pack_output(&dy_tangent, |_| (), |_, _, ()| ());
     let mut dx = None;
     for (k, primal) in intermediate_grads.0.iter().enumerate().rev() {
@@ -68,13 +68,13 @@ struct Dual<'a> {
     tangent: &'a Images,
 }
 
-/// What all slots share.
+/// The values that all slots share.
 struct Stack<'a> {
     saved: &'a Saved,
     saved_tangent: &'a SavedTangent,
 }
 
-/// What the tangents of the gradients of one slot's images are computed with.
+/// The values from which the tangents of the gradients of one slot's images are computed.
 struct SlotRun<'a> {
     gradients: SlotGradients<'a>,
     /// Gradients of the convolution's output, for a group of images.

@@ -80,9 +80,9 @@ impl Norm {
 /// Sums over the batch that the gradient of one block needs, for every channel.
 #[derive(Clone)]
 pub struct Sums {
-    /// Of `dz`, the gradient of the normalised value.
+    /// Sums of `dz`, the gradient of the normalised value.
     pub dz: Vec<f64>,
-    /// Of `dz` times the deviation of what it is correlated with.
+    /// Sums of `dz` times the deviation that it is correlated with.
     pub product: Vec<f64>,
 }
 
@@ -109,7 +109,7 @@ impl Sums {
     }
 }
 
-/// What the deviations in [`Sums::product`] are deviations of.
+/// The values whose deviations are those in [`Sums::product`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Deviation {
     /// The block's output from beta: `gamma` times the normalised value.
@@ -141,7 +141,7 @@ pub struct NormGradient {
 
 impl NormGradient {
     /// `dy = gain * dz`, and nothing of the parameters.
-    pub fn of_gain(gain: Vec<f32>) -> Self {
+    pub fn from_gain(gain: Vec<f32>) -> Self {
         let (zeros, [bias, gamma, beta]) = (vec![0.0; gain.len()], [(); 3].map(|()| Vec::new()));
         Self { gain, tilt: zeros.clone(), offset: zeros, bias, gamma, beta }
     }
@@ -162,7 +162,7 @@ impl NormGradient {
         deviation: Deviation,
         pixels: Option<usize>,
     ) -> Self {
-        let mut gradient = Self::of_gain(norm.scale.clone());
+        let mut gradient = Self::from_gain(norm.scale.clone());
         for (c, &gamma) in parameters.gamma.iter().enumerate() {
             let (scale, inv_std) = (f64::from(norm.scale[c]), f64::from(norm.inv_std[c]));
             let beta = sums.dz[c];
@@ -186,11 +186,11 @@ impl NormGradient {
 
 /// Sums over the batch that the tangent of the gradient of one block needs.
 pub struct TangentSums {
-    /// Of `dz` and of `dz * (y - mean)`.
+    /// Sums of `dz` and of `dz * (y - mean)`.
     pub primal: Sums,
-    /// Of `dz'` and of `dz' * (y - mean)`.
+    /// Sums of `dz'` and of `dz' * (y - mean)`.
     pub grad: Sums,
-    /// Of `dz` and of `dz * (y' - mean')`.
+    /// Sums of `dz` and of `dz * (y' - mean')`.
     pub conv: Sums,
 }
 
@@ -218,7 +218,7 @@ impl TangentSums {
     ) -> (NormGradient, NormGradient) {
         let primal =
             NormGradient::new(norm, parameters, &self.primal, Deviation::Convolution, pixels);
-        let mut tangent = NormGradient::of_gain(norm_tangent.scale.clone());
+        let mut tangent = NormGradient::from_gain(norm_tangent.scale.clone());
         for c in 0..parameters.gamma.len() {
             let [mean, inv_std, scale] =
                 [&norm.mean, &norm.inv_std, &norm.scale].map(|all| f64::from(all[c]));

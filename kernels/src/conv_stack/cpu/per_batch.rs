@@ -1,4 +1,4 @@
-//! What every batch with moments of its own has, where one pass takes several.
+//! A value for every batch with moments of its own, where one pass takes several.
 
 use std::ops::Range;
 
@@ -18,22 +18,22 @@ impl<T> PerBatch<T> {
         Self { images, first, values: (first..end).map(|_| make()).collect() }
     }
 
-    /// That of the batch with this image.
+    /// The value of the batch with this image.
     pub fn of(&self, image: usize) -> &T {
         &self.values[image / self.images - self.first]
     }
 
-    /// That of the batch with this image.
+    /// The value of the batch with this image.
     pub fn of_mut(&mut self, image: usize) -> &mut T {
         &mut self.values[image / self.images - self.first]
     }
 
-    /// Those of all batches.
+    /// The values of all batches.
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// What `change` makes of each, given the first image of its batch as well.
+    /// The results of `change` on each, given the first image of its batch as well.
     pub fn map<U>(&self, mut change: impl FnMut(usize, &T) -> U) -> PerBatch<U> {
         let Self { images, first, ref values } = *self;
         let values = (first..).zip(values).map(|(batch, value)| change(batch * images, value));

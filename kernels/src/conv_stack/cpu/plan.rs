@@ -1,4 +1,4 @@
-//! How one block is laid out and cut into cache-sized pieces, and its parameters.
+//! The layout of one block, the cache-sized pieces that it is cut into, and its parameters.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub struct Plan {
     pub delta: Map,
     /// The gradient of the block's input.
     pub input_grad: Map,
-    /// Whether the convolution's output is computed again instead of stored.
+    /// True if the convolution's output is computed again instead of stored.
     pub recompute: bool,
     /// From the input to the convolution's output.
     pub forward: Convolution,
@@ -36,9 +36,9 @@ pub struct Plan {
     pub turned: Convolution,
     /// Images to take through both together.
     pub group: usize,
-    /// What the operands and the results of convolutions are rounded to.
+    /// The precision that the operands and the results of convolutions are rounded to.
     precision: Precision,
-    /// Whether the block's output is kept as it is, and rounded, if at all, where it is read.
+    /// True if the block's output is kept as it is, and rounded, if at all, where it is read.
     exact_output: bool,
 }
 
@@ -140,7 +140,7 @@ impl Plan {
         self.turned.prepare(body, self.block.filter().turn(body, packed, taps))
     }
 
-    /// What the sums of batch-norm's gradient are read off.
+    /// The deviation that the sums of batch-norm's gradient are read off.
     pub fn deviation(&self, parameters: &SavedParameters) -> Deviation {
         match self.exact_output {
             true => Deviation::readable(parameters),
@@ -240,7 +240,7 @@ impl<'a> Parameters<'a> {
     ///
     /// # Panics
     /// If a block lacks a part.
-    pub fn of_parts(parts: impl IntoIterator<Item = &'a [f32]>) -> Vec<Self> {
+    pub fn from_parts(parts: impl IntoIterator<Item = &'a [f32]>) -> Vec<Self> {
         let mut parts = parts.into_iter();
         let mut blocks = Vec::new();
         while let Some(weight) = parts.next() {
@@ -251,7 +251,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// What the derivatives read of the parameters of one block.
+/// The part of the parameters of one block that the derivatives read.
 pub struct SavedParameters {
     /// Packed for the convolution.
     pub weight: Buffer,

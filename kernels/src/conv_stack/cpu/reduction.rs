@@ -22,9 +22,9 @@ pub(super) const NONE: &[f32] = &[0.0; MOST_CHANNELS];
 
 /// Rows of one tile of a convolution's output.
 pub(super) struct Piece {
-    /// Which block.
+    /// The block.
     pub k: usize,
-    /// Which image of the batch.
+    /// The image of the batch.
     pub n: usize,
     pub tile: usize,
     pub rows: Range<usize>,
@@ -86,12 +86,12 @@ impl Saved {
 
     fn add_correlation(&self, tile: usize, pair: &Correlation<'_>, sums: &mut Sums) {
         let lane = self.body.tile();
-        let mut found = [0.0; 2 * MOST_CHANNELS];
-        self.body.correlate(pair, &mut found[..2 * lane]);
-        sums.add_tile(tile * lane, &found[..2 * lane]);
+        let mut tile_sums = [0.0; 2 * MOST_CHANNELS];
+        self.body.correlate(pair, &mut tile_sums[..2 * lane]);
+        sums.add_tile(tile * lane, &tile_sums[..2 * lane]);
     }
 
-    /// What `each` adds up over the strips of block `k`; `each` also gets memory for one more strip.
+    /// The sum of `each` over the strips of block `k`; `each` also gets memory for one more strip.
     pub(super) fn over_strips<T: Send>(
         &self,
         k: usize,

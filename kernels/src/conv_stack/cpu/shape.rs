@@ -11,7 +11,7 @@ pub struct BlockShape {
     pub channels_out: usize,
     /// Stride of the convolution: 1 or 2.
     pub stride: usize,
-    /// Whether a 2x2 max-pool with stride 2 follows; odd sizes drop the last row and column.
+    /// True if a 2x2 max-pool with stride 2 follows; odd sizes drop the last row and column.
     pub pool: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::cpu::winograd::Scratch;
 
 /// A slot's parts of maps, or of their tangents, and its working memory.
 pub struct SlotRun<'a> {
-    /// Which images of the batch.
+    /// The images of the batch.
     pub images: Range<usize>,
     /// Inputs of all blocks, then the output.
     pub inputs: Vec<SlotImages<'a>>,
@@ -24,7 +24,7 @@ pub struct SlotRun<'a> {
 }
 
 impl<'a> SlotRun<'a> {
-    /// Those of all slots.
+    /// The runs of all slots.
     pub fn all(
         plans: &[Plan],
         slots: &[Range<usize>],

@@ -20,7 +20,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use self::vectors::{Norm, Vectors, of_batch, of_running};
+use self::vectors::{Norm, Vectors, batch_norm_vectors, running_norm_vectors};
 use self::vectors_jvp::{NormTangent, gradients_jvp, norm_jvp};
 use super::cpu::Geometry;
 use super::{StackCall, StackOptions};
@@ -35,7 +35,7 @@ use crate::twice_differentiable::{
 };
 use crate::variadic_op::OptionalTensors;
 
-/// What a block saves in the forward pass.
+/// The tensors that a block saves in the forward pass.
 pub struct Saved<R: CubeRuntime> {
     /// Its input.
     x: CubeTensor<R>,
@@ -46,9 +46,9 @@ pub struct Saved<R: CubeRuntime> {
 
 /// The gradients in a block.
 pub struct IntermediateGrads<R: CubeRuntime> {
-    /// Of its output.
+    /// The gradient of its output.
     dz: CubeTensor<R>,
-    /// Of its convolution's output.
+    /// The gradient of its convolution's output.
     dy: CubeTensor<R>,
     /// By channel, see [`Gradients::sums`](crate::norm_relu::cube::Gradients).
     sums: CubeTensor<R>,
@@ -56,14 +56,14 @@ pub struct IntermediateGrads<R: CubeRuntime> {
 
 /// The tangents of what a block saved in the forward pass.
 pub struct SavedTangent<R: CubeRuntime> {
-    /// Of its input; `None` if that of the images is zero.
+    /// The tangent of its input; `None` if that of the images is zero.
     x: Option<CubeTensor<R>>,
-    /// Of the output of its convolution.
+    /// The tangent of the output of its convolution.
     y: CubeTensor<R>,
     norm: NormTangent<R>,
 }
 
-/// What the gradients of a block are differentiated along.
+/// The tangents along which the gradients of a block are differentiated.
 struct Along<'a, R: CubeRuntime> {
     saved: &'a SavedTangent<R>,
     grads: &'a IntermediateGrads<R>,
@@ -97,7 +97,7 @@ impl<R: CubeRuntime> Block<'_, R> {
         grad: Option<CubeTensor<R>>,
     ) -> (IntermediateGrads<R>, [CubeTensor<R>; 3]) {
         let (after, bias, pixels) = (self.after, &self.vectors.bias, self.pixels());
-        let (input, by, found) = match along {
+        let (input, by, sums) = match along {
             None => {
                 let input = Input::new(y.clone(), norm.map());
                 let by = Grad::new(grad.expect("the gradient of every block's output"));
@@ -113,8 +113,8 @@ impl<R: CubeRuntime> Block<'_, R> {
                 (input, by, gradients_jvp(parts, sums, norms, [bias, bias_tangent], pixels))
             }
         };
-        let dy = combine(&input, &by, found.moment_grad, after);
-        (IntermediateGrads { dz: by.dz, dy, sums: found.sums }, found.vectors)
+        let dy = combine(&input, &by, sums.moment_grad, after);
+        (IntermediateGrads { dz: by.dz, dy, sums: sums.sums }, sums.vectors)
     }
 }
 
@@ -182,9 +182,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         for (left, block) in (0..blocks.len()).rev().zip(&blocks) {
             let y = convolution(Role::Output, &[[&x, block.weight]], &block.conv, of);
             let norm = match block.running.clone() {
-                Some(given) => of_running(given, &block.vectors, epsilon),
+                Some(given) => running_norm_vectors(given, &block.vectors, epsilon),
                 None => {
-                    let (norm, moments) = of_batch(&y, &block.vectors, epsilon);
+                    let (norm, moments) = batch_norm_vectors(&y, &block.vectors, epsilon);
                     aux.extend(moments);
                     norm
                 }
@@ -204,13 +204,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         along: Option<TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>>,
         grad: Option<&CubeTensor<R>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
         keep: bool,
     ) -> Gradients<CubeBackend<R, F, I, BT>, Self::IntermediateGrads> {
         let blocks = self.on_device(primal.operands);
-        let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
-            wanted.iter().map(|_| None).collect();
-        let mut kept = Vec::new();
+        let mut gradients: OptionalTensors<CubeBackend<R, F, I, BT>> =
+            requires_grad.iter().map(|_| None).collect();
+        let mut intermediate = Vec::new();
         let mut dz = grad.cloned().map(into_contiguous);
         for (index, block) in blocks.iter().enumerate().rev() {
             let (saved, operands) = (&primal.saved[index], 1 + 4 * index);
@@ -223,19 +223,19 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             let (grads, vectors) = block.norm_vjp(saved, along.as_ref(), dz.take());
             let dy = grads.dy.clone();
             if keep {
-                kept.push(grads);
+                intermediate.push(grads);
             }
-            if wanted[operands] {
+            if requires_grad[operands] {
                 let by_input =
                     along.as_ref().and_then(|of| Some([&of.grads.dy, of.saved.x.as_ref()?]));
                 let terms: Vec<_> = [[&dy, &saved.x]].into_iter().chain(by_input).collect();
                 let dw = convolution(Role::Weight, &terms, &block.conv, block.weight.dtype);
-                found[operands] = Some(dw);
+                gradients[operands] = Some(dw);
             }
             for (place, vector) in (operands + 1..).zip(vectors) {
-                found[place] = wanted[place].then_some(vector);
+                gradients[place] = requires_grad[place].then_some(vector);
             }
-            if !wanted[..operands].contains(&true) && (index == 0 || !keep) {
+            if !requires_grad[..operands].contains(&true) && (index == 0 || !keep) {
                 break;
             }
             let by_weight = along.as_ref().and_then(|of| Some([of.weight?, &of.grads.dy]));
@@ -243,12 +243,12 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             let dtype = if index == 0 { primal.operands[0].dtype } else { saved.x.dtype };
             let dx = convolution(Role::Input, &terms, &block.conv, dtype);
             match index {
-                0 => found[0] = Some(dx),
+                0 => gradients[0] = Some(dx),
                 _ => dz = Some(dx),
             }
         }
-        kept.reverse();
-        (found, keep.then_some(kept))
+        intermediate.reverse();
+        (gradients, keep.then_some(intermediate))
     }
 
     fn jvp(

@@ -59,10 +59,11 @@ fn check<R: CubeRuntime>(case: &Case) {
     let tangents = (0..operands.len())
         .map(|place| (place < count && has_tangent(place)).then(|| random(&mut noise, place)))
         .collect();
-    let wanted = (0..operands.len()).map(|place| place < count).collect();
+    let requires_grad = (0..operands.len()).map(|place| place < count).collect();
     let [grad, grad_tangent] =
         [0; 2].map(|_| drawn(&mut noise, call.features().into(), [-1.0, 1.0]));
-    Passes { call, operands, tangents, wanted, grad, grad_tangent, bound: 2e-5 }.check::<R>();
+    Passes { call, operands, tangents, requires_grad, grad, grad_tangent, bound: 2e-5 }
+        .check::<R>();
 }
 
 mod laws {
@@ -102,17 +103,17 @@ mod laws {
             operands: &operands,
             device: &device,
         };
-        let wanted = [false, false, false, false, false, false, false, true, true];
-        let (found, intermediate_grads) = TwiceDifferentiable::<Device<R>>::vjp(
+        let requires_grad = [false, false, false, false, false, false, false, true, true];
+        let (gradients, intermediate_grads) = TwiceDifferentiable::<Device<R>>::vjp(
             &call,
             primal,
             None,
             Some(&passed.result),
-            &wanted,
+            &requires_grad,
             false,
         );
-        let found: Vec<bool> = found.iter().map(Option::is_some).collect();
-        assert_eq!(found, wanted);
+        let gradients: Vec<bool> = gradients.iter().map(Option::is_some).collect();
+        assert_eq!(gradients, requires_grad);
         assert!(intermediate_grads.is_none());
     }
 }

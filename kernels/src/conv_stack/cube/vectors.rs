@@ -1,4 +1,4 @@
-//! What a block normalises with, by channel. A launch each, of a unit for every channel of every lane; a
+//! The vectors that a block normalises with, by channel. A launch each, of a unit for every channel of every lane; a
 //! cube, where that finds the moments of a small map too.
 //!
 //! `v = (y - centre) * scale + shift`, with `scale = gamma * inverse`, and `inverse` one over the
@@ -20,7 +20,7 @@ pub struct Vectors<R: CubeRuntime> {
     pub beta: CubeTensor<R>,
 }
 
-/// What a block normalises with, `[c]` each.
+/// The vectors that a block normalises with, `[c]` each.
 pub struct Norm<R: CubeRuntime> {
     pub centre: CubeTensor<R>,
     pub scale: CubeTensor<R>,
@@ -35,7 +35,7 @@ impl<R: CubeRuntime> Norm<R> {
     }
 }
 
-/// What is found of each channel by its own moments: what it is normalised with, and the moments, of which
+/// The vectors of each channel by its own moments: those that normalise it, and the moments, of which
 /// the mean has the bias.
 #[derive(CubeType, CubeLaunch)]
 struct Found {
@@ -53,19 +53,19 @@ fn write_batch(
     variance: f32,
     gamma: &Array<f32>,
     biases: &Sequence<Array<f32>>,
-    found: &mut Found,
+    vectors_of_channel: &mut Found,
     epsilon: f32,
 ) {
     let inverse = 1.0f32 / f32::sqrt(variance + epsilon);
-    found.centre[c] = mean;
-    found.scale[c] = gamma[c] * inverse;
-    found.inverse[c] = inverse;
+    vectors_of_channel.centre[c] = mean;
+    vectors_of_channel.scale[c] = gamma[c] * inverse;
+    vectors_of_channel.inverse[c] = inverse;
     let mut outer = mean;
     if comptime!(biases.len() == 1) {
         outer += biases.index(0usize)[c];
     }
-    found.mean[c] = outer;
-    found.variance[c] = variance;
+    vectors_of_channel.mean[c] = outer;
+    vectors_of_channel.variance[c] = variance;
 }
 
 /// A unit for each channel, of whose moments there are parts.
@@ -74,14 +74,14 @@ fn batch_kernel(
     parts: &Array<f32>,
     gamma: &Array<f32>,
     biases: &Sequence<Array<f32>>,
-    found: &mut Found,
+    vectors_of_channel: &mut Found,
     channels: usize,
     cubes: usize,
     epsilon: f32,
 ) {
     let c = unit_below(channels);
     let (mean, variance) = merged(parts, c, cubes);
-    write_batch(c, mean, variance, gamma, biases, found, epsilon);
+    write_batch(c, mean, variance, gamma, biases, vectors_of_channel, epsilon);
 }
 
 /// A cube for each channel, which finds its moments itself.
@@ -90,7 +90,7 @@ fn small_batch_kernel<F: Float, N: Size>(
     y: &Array<Vector<F, N>>,
     gamma: &Array<f32>,
     biases: &Sequence<Array<f32>>,
-    found: &mut Found,
+    vectors_of_channel: &mut Found,
     channels: usize,
     plane: usize,
     vectors: usize,
@@ -102,7 +102,7 @@ fn small_batch_kernel<F: Float, N: Size>(
     let (count, mean, squares) =
         cube_moments::<F, N>(y, c, 0usize, channels, plane, vectors, 1usize, units);
     if UNIT_POS == 0 {
-        write_batch(c, mean, squares / count, gamma, biases, found, epsilon);
+        write_batch(c, mean, squares / count, gamma, biases, vectors_of_channel, epsilon);
     }
 }
 
@@ -110,15 +110,16 @@ fn small_batch_kernel<F: Float, N: Size>(
 /// long as the launch that is saved.
 const MOST_OF_A_UNIT: usize = 64;
 
-/// Of the moments of the map `y` itself, which is contiguous, and these: mean, with the bias, and variance.
-pub fn of_batch<R: CubeRuntime>(
+/// The vectors by the moments of the map `y` itself, which is contiguous, and these moments: mean, with the bias, and
+/// variance.
+pub fn batch_norm_vectors<R: CubeRuntime>(
     y: &CubeTensor<R>,
     of: &Vectors<R>,
     epsilon: f32,
 ) -> (Norm<R>, [CubeTensor<R>; 2]) {
     let Plan { channels, plane, vectors, width, cubes, units } = Plan::new(y);
-    let found = empty_each(&of.gamma, [[channels]; 5], DType::F32);
-    let [centre, scale, inverse, mean, variance] = found.each_ref().map(array);
+    let tensors = empty_each(&of.gamma, [[channels]; 5], DType::F32);
+    let [centre, scale, inverse, mean, variance] = tensors.each_ref().map(array);
     let written = FoundLaunch::new(centre, scale, inverse, mean, variance);
     let (client, biases) = (&of.gamma.client, arrays(&of.bias));
     // SAFETY: all vectors have an element a channel, of which `y` has `vectors` vectors in planes and there are
@@ -134,7 +135,7 @@ pub fn of_batch<R: CubeRuntime>(
                 parts.sums, of.gamma; biases, written, channels, cubes, epsilon);
         }
     }
-    let [centre, scale, inverse, mean, variance] = found;
+    let [centre, scale, inverse, mean, variance] = tensors;
     (Norm { centre, scale, shift: of.beta.clone(), inverse }, [mean, variance])
 }
 
@@ -162,8 +163,8 @@ fn running_kernel(
     inverse[c] = over;
 }
 
-/// Of given moments, mean and variance.
-pub fn of_running<R: CubeRuntime>(
+/// The vectors by given moments, mean and variance.
+pub fn running_norm_vectors<R: CubeRuntime>(
     [mean, variance]: [CubeTensor<R>; 2],
     of: &Vectors<R>,
     epsilon: f32,

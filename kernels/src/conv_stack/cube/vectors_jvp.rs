@@ -13,11 +13,11 @@ use crate::norm_relu::cube::Gradients;
 
 /// The tangent of a block's [`Norm`].
 pub struct NormTangent<R: CubeRuntime> {
-    /// Of the centre, `[c]`.
+    /// The tangent of the centre, `[c]`.
     pub centre: CubeTensor<R>,
-    /// Of the inverse deviation, `[c]`.
+    /// The tangent of the inverse deviation, `[c]`.
     pub inverse: CubeTensor<R>,
-    /// Of scale, and of `v` at the centre, `[2, c]`.
+    /// The tangents of scale, and of `v` at the centre, `[2, c]`.
     pub map_tangent: CubeTensor<R>,
 }
 

@@ -45,7 +45,7 @@ impl Dims {
         (0..count).map(|i| i * self.queries / count..(i + 1) * self.queries / count).collect()
     }
 
-    /// Whether there is enough work for several threads.
+    /// True if there is enough work for several threads.
     fn in_parallel(&self) -> bool {
         self.tasks * self.queries * self.ways * self.features > TASK
     }

@@ -10,18 +10,18 @@ use crate::cpu::buffers::Buffer;
 use crate::cpu::instruction_set::InstructionSet;
 use crate::distances::Metric;
 
-/// What a pass is about, beside what becomes of the products.
+/// Settings of a pass, beside the use of the products.
 #[derive(Clone, Copy)]
 pub struct PassOptions {
-    /// Which scores, and their factor.
+    /// The scores, and their factor.
     pub scoring: (Metric, f32),
     /// Floats returned for each query.
     pub width: usize,
-    /// Whether the products are replaced by a gradient.
+    /// True if the products are replaced by a gradient.
     pub gradient: bool,
-    /// Whether what follows sees how long queries are; they are as long as one to it otherwise.
+    /// True if the use of the products sees the lengths of queries; they are of length one to it otherwise.
     pub with_lengths: bool,
-    /// Whether the gradient by queries has a term of the queries themselves.
+    /// True if the gradient by queries has a term of the queries themselves.
     pub with_queries: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct QueryBuffers<'a> {
     pub column_sums: &'a mut [f32],
 }
 
-/// What a pass returns.
+/// The result of a pass.
 pub struct PassOutput {
     /// `[tasks, queries, width]`.
     pub out: Vec<f32>,

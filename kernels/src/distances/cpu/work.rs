@@ -1,4 +1,4 @@
-//! What becomes of the products: scores, losses, or given gradients of the scores.
+//! The uses of the products: scores, losses, or given gradients of the scores.
 
 use std::ops::Range;
 

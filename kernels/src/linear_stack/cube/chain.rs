@@ -30,7 +30,7 @@ pub struct Product {
     pub turned: [bool; 2],
     /// Added to every row, `[t, c]`.
     pub bias: Option<Place>,
-    /// Whether what is not more than zero becomes zero, but for NaN.
+    /// True if every value up to zero becomes zero; NaN stays.
     pub relu: bool,
     /// Where this, of the shape of the sum, is not more than zero, neither is the result, unless it is NaN.
     pub gate: Option<Place>,
@@ -52,7 +52,7 @@ impl Product {
         rows + usize::from(self.totals.is_some())
     }
 
-    /// Whether so many units are done with it soon.
+    /// True if so many units need little time for it.
     fn is_small(&self, sizes @ [_, depth, columns]: [usize; 3], units: u32) -> bool {
         let elements = (self.rows(sizes) * columns).div_ceil(units as usize);
         let terms = self.terms.iter().flatten().count();
@@ -101,7 +101,7 @@ fn finish(
     }
 }
 
-/// How a contiguous matrix lies of these rows and columns, or one whose transpose has them.
+/// The steps of a contiguous matrix of these rows and columns, or of one whose transpose has them.
 #[cube]
 fn steps(rows: usize, columns: usize, #[comptime] turned: bool) -> Steps {
     if comptime!(turned) {
@@ -245,8 +245,8 @@ impl<R: CubeRuntime> Chain<R> {
         let mut rest = &products[..];
         while let Some(first) = rest.first() {
             let follow = rest.iter().take_while(|of| is_small(of) && !alone).count();
-            let together = (2..=follow).rev().find(|&count| fits(&rest[..count])).unwrap_or(1);
-            let (part, behind) = rest.split_at(together);
+            let count_of_part = (2..=follow).rev().find(|&count| fits(&rest[..count])).unwrap_or(1);
+            let (part, behind) = rest.split_at(count_of_part);
             let written = part.iter().flat_map(|(product, _)| [Some(product.out), product.totals]);
             let written: Vec<_> = written.flatten().collect();
             let shapes = written.iter().map(|place| shapes[*place].clone());
@@ -269,8 +269,8 @@ fn compacted(of: &[(Product, [usize; 3])]) -> (Vec<Product>, Vec<Place>) {
     let mut places = Vec::new();
     let mut products: Vec<_> = of.iter().map(|(product, _)| *product).collect();
     for place in products.iter_mut().flat_map(Product::places) {
-        let found = places.iter().position(|known| known == place);
-        *place = found.unwrap_or_else(|| {
+        let known_place = places.iter().position(|known| known == place);
+        *place = known_place.unwrap_or_else(|| {
             places.push(*place);
             places.len() - 1
         });

@@ -46,7 +46,7 @@ impl<'a, R: CubeRuntime> Layers<'a, R> {
         self.operands[1 + 2 * layer]
     }
 
-    /// What a layer gets.
+    /// The input of a layer.
     fn input(&self, layer: usize) -> Place {
         layer.checked_sub(1).map_or(self.operands[0], |before| self.hidden[before])
     }
@@ -56,7 +56,7 @@ impl<'a, R: CubeRuntime> Layers<'a, R> {
         [self.call.examples, self.call.widths[layer], self.call.widths[layer + 1]]
     }
 
-    /// Of examples `[t, n, i]` and weights `[t * i, o]`: `[t, n, o]`.
+    /// The outputs `[t, n, o]` of examples `[t, n, i]` and weights `[t * i, o]`.
     fn output(
         &mut self,
         layer: usize,
@@ -70,7 +70,7 @@ impl<'a, R: CubeRuntime> Layers<'a, R> {
         out
     }
 
-    /// Of gradients `[t, n, o]` and weights: `[t, n, i]`, gated.
+    /// The gradients `[t, n, i]`, gated, of gradients `[t, n, o]` and weights.
     fn through_weights(&mut self, layer: usize, terms: [Pair; 2], gate: Option<Place>) -> Place {
         let [examples, inputs, outputs] = self.sizes(layer);
         let out = self.chain.output([self.call.lanes, examples, inputs]);
@@ -79,8 +79,8 @@ impl<'a, R: CubeRuntime> Layers<'a, R> {
         out
     }
 
-    /// Of examples and gradients: the gradients of the weight and of the bias, which the first pair has.
-    fn of_parameters(&mut self, layer: usize, terms: [Pair; 2]) -> [Place; 2] {
+    /// The gradients of the weight and of the bias, of examples and gradients; the first pair has the bias.
+    fn parameter_gradients(&mut self, layer: usize, terms: [Pair; 2]) -> [Place; 2] {
         let ([examples, inputs, outputs], lanes) = (self.sizes(layer), self.call.lanes);
         let out = self.chain.output([lanes * inputs, outputs]);
         let bias = self.chain.output([lanes * outputs]);
@@ -114,18 +114,18 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         keep: bool,
     ) -> ForwardOutput<CubeTensor<R>, Self::Saved> {
         let mut layers = Layers::new(self, operands, &[]);
-        let mut found = Vec::new();
+        let mut outputs = Vec::new();
         for layer in 0..=layers.last() {
             let bias = self.biased[layer].then(|| layers.operands[2 + 2 * layer]);
             let pair = [layers.input(layer), layers.weight(layer)];
             let relu = layer < layers.last();
             let y = layers.output(layer, [Some(pair), None], [bias, None], relu);
             layers.hidden.push(y);
-            found.push(y);
+            outputs.push(y);
         }
-        let mut found = picked(&layers.chain.run(), &found);
-        let result = found.pop().expect("at least one layer");
-        ForwardOutput { aux: Vec::new(), result, saved: keep.then_some(found) }
+        let mut outputs = picked(&layers.chain.run(), &outputs);
+        let result = outputs.pop().expect("at least one layer");
+        ForwardOutput { aux: Vec::new(), result, saved: keep.then_some(outputs) }
     }
 
     fn vjp(
@@ -133,7 +133,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         along: Option<TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>>,
         grad: Option<&CubeTensor<R>>,
-        wanted: &[bool],
+        requires_grad: &[bool],
         keep: bool,
     ) -> Gradients<CubeBackend<R, F, I, BT>, Self::IntermediateGrads> {
         let mut layers = Layers::new(self, primal.operands, primal.saved);
@@ -148,7 +148,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             let grads: Vec<_> = grads.map(|of| layers.chain.input(of.clone())).collect();
             (inputs, weights, grads)
         });
-        let mut found: Vec<Option<Place>> = vec![None; wanted.len()];
+        let mut gradients: Vec<Option<Place>> = vec![None; requires_grad.len()];
         let mut intermediate_grads = Vec::new();
         let mut grad = grad.map(|grad| layers.chain.input(grad.clone()));
         for layer in (0..=layers.last()).rev() {
@@ -157,31 +157,34 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
                 let grad = grads[layer];
                 [inputs[layer].map(|x| [x, grad]), weights[layer].map(|weight| [grad, weight])]
             });
-            if wanted[1 + 2 * layer] || wanted[2 + 2 * layer] {
+            if requires_grad[1 + 2 * layer] || requires_grad[2 + 2 * layer] {
                 // The gradient comes first: its sums are the bias's.
                 let pair = grad.map(|grad| [layers.input(layer), grad]);
-                let [weight, bias] = layers.of_parameters(layer, [pair, by_input]);
-                found[1 + 2 * layer] = Some(weight);
-                found[2 + 2 * layer] = Some(bias);
+                let [weight, bias] = layers.parameter_gradients(layer, [pair, by_input]);
+                gradients[1 + 2 * layer] = Some(weight);
+                gradients[2 + 2 * layer] = Some(bias);
             }
             if keep {
                 intermediate_grads.extend(grad);
             }
             let terms = [grad.map(|grad| [grad, layers.weight(layer)]), by_weight];
             match layer.checked_sub(1) {
-                Some(below) if keep || wanted[..1 + 2 * layer].contains(&true) => {
+                Some(below) if keep || requires_grad[..1 + 2 * layer].contains(&true) => {
                     let gate = layers.hidden[below];
                     let changes = terms.iter().any(Option::is_some);
                     grad = changes.then(|| layers.through_weights(layer, terms, Some(gate)));
                 }
-                None if wanted[0] => found[0] = Some(layers.through_weights(layer, terms, None)),
+                None if requires_grad[0] => {
+                    gradients[0] = Some(layers.through_weights(layer, terms, None))
+                }
                 _ => break,
             }
         }
         intermediate_grads.reverse();
         let tensors = layers.chain.run();
-        let found = found.into_iter().map(|place| place.map(|place| tensors[place].clone()));
-        (found.collect(), keep.then(|| picked(&tensors, &intermediate_grads)))
+        let gradients =
+            gradients.into_iter().map(|place| place.map(|place| tensors[place].clone()));
+        (gradients.collect(), keep.then(|| picked(&tensors, &intermediate_grads)))
     }
 
     fn jvp(
@@ -191,7 +194,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     ) -> (CubeTensor<R>, Self::SavedTangent) {
         let mut layers = Layers::new(self, primal.operands, primal.saved);
         let tangents = layers.inputs(tangents);
-        let (mut x_tangent, mut found) = (tangents[0], Vec::new());
+        let (mut x_tangent, mut tangents_of_layers) = (tangents[0], Vec::new());
         for layer in 0..=layers.last() {
             let terms = [
                 x_tangent.map(|tangent| [tangent, layers.weight(layer)]),
@@ -199,11 +202,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             ];
             let finish = [tangents[2 + 2 * layer], layers.hidden.get(layer).copied()];
             let tangent = layers.output(layer, terms, finish, false);
-            found.push(tangent);
+            tangents_of_layers.push(tangent);
             x_tangent = Some(tangent);
         }
-        let mut found = picked(&layers.chain.run(), &found);
-        (found.pop().expect("at least one layer"), found)
+        let mut tangents_of_layers = picked(&layers.chain.run(), &tangents_of_layers);
+        (tangents_of_layers.pop().expect("at least one layer"), tangents_of_layers)
     }
 }
 

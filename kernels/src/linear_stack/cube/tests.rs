@@ -20,7 +20,7 @@ fn call((lanes, examples, widths): &(usize, usize, Vec<usize>)) -> LinearCall {
     LinearCall::new([*lanes, *examples, widths[0]], &layers)
 }
 
-fn check<R: CubeRuntime>(call: &LinearCall, still: &[usize], wanted_x: bool) {
+fn check<R: CubeRuntime>(call: &LinearCall, still: &[usize], x_requires_grad: bool) {
     let count = 2 * call.widths.len() - 1;
     let mut noise = Noise::new(count as u64);
     let mut drawn = |shape| drawn(&mut noise, shape, [-0.7, 0.7]);
@@ -28,11 +28,11 @@ fn check<R: CubeRuntime>(call: &LinearCall, still: &[usize], wanted_x: bool) {
     let mut tangent =
         |place: usize| (!still.contains(&place)).then(|| drawn(call.operand_shape(place)));
     let tangents = (0..count).map(&mut tangent).collect();
-    let mut wanted = vec![true; count];
-    wanted[0] = wanted_x;
+    let mut requires_grad = vec![true; count];
+    requires_grad[0] = x_requires_grad;
     let [grad, grad_tangent] = [0; 2].map(|_| drawn(call.outputs().into()));
     let (call, bound) = (call.clone(), 3e-6);
-    Passes { call, operands, tangents, wanted, grad, grad_tangent, bound }.check::<R>();
+    Passes { call, operands, tangents, requires_grad, grad, grad_tangent, bound }.check::<R>();
 }
 
 mod laws {

@@ -43,7 +43,7 @@ fn aggregate_input(
     }
 }
 
-/// What the layer gives for what it sees.
+/// The output of the layer, for its input.
 #[cube]
 fn compute_output<N: Size>(
     weight: &Array<Vector<f32, N>>,
@@ -95,7 +95,7 @@ fn compute_output<N: Size>(
             if comptime!(plan.top_down) {
                 output *= memory[layer.gain + place];
             }
-            memory[layer.held + place] = output;
+            memory[layer.output + place] = output;
         }
         sync_cube();
         first += comptime!(plan.units as usize / LANES);
@@ -117,12 +117,12 @@ fn write_output(
     while item < sequences * layer.neurons {
         let sequence = item / layer.neurons;
         let row = sequence * layer.firings + firing;
-        output[row * layer.neurons + item % layer.neurons] = memory[layer.held + item];
+        output[row * layer.neurons + item % layer.neurons] = memory[layer.output + item];
         item += comptime!(units as usize);
     }
 }
 
-/// What a parent tells the layer below for the ticks to come.
+/// The gain of a parent on the layer below, for the ticks to come.
 #[cube]
 fn feed_back<N: Size>(
     weight: &Array<Vector<f32, N>>,
@@ -135,12 +135,12 @@ fn feed_back<N: Size>(
 ) {
     column_sums::<N>(weight, memory, workspace, parent, call, units);
     let segments = walk::<N>(parent, units).segments;
-    let apart = call.sequences * parent.inputs;
+    let stride = call.sequences * parent.inputs;
     let mut at = UNIT_POS as usize;
-    while at < apart {
+    while at < stride {
         let mut sum = 0.0f32;
         for segment in 0..segments {
-            sum += workspace[call.sums + segment * apart + at];
+            sum += workspace[call.sums + segment * stride + at];
         }
         memory[gain + at] = sum.tanh() * call.top_down + 1.0f32;
         at += comptime!(units as usize);
@@ -174,7 +174,7 @@ pub fn ticks_kernel<N: Size>(
                     let place = item % layer.below;
                     let value = match comptime!(index.checked_sub(1)) {
                         None => xs[(sequence * call.ticks + moment) * layer.below + place],
-                        Some(below) => memory[layers.index(below).held + item],
+                        Some(below) => memory[layers.index(below).output + item],
                     };
                     let to = layer.seen + sequence * layer.inputs + place;
                     aggregate_input(value, memory, to, layer, tick, plan.aggregate);

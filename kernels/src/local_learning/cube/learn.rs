@@ -6,13 +6,13 @@ use super::plan::{Call, Layer, Plan, column_sums, put, vector, walk};
 use crate::cube::cube_sum_in;
 use crate::local_learning::{BcmForm, RuleKind};
 
-/// What is as good as zero, and no inputs are multiplied by one over it.
+/// The power up to which inputs count as zeros, and do not change the rate.
 const LEAST_POWER: f32 = f32::MIN_POSITIVE;
 
 /// Least threshold that [`BcmForm::Law`] divides by.
 const LEAST_DIVISOR: f32 = 1e-3;
 
-/// What the rate is multiplied by: one over the power of what is seen, or one.
+/// Factor of the rate: one over the power of the inputs, or one.
 #[cube]
 fn rate_factor(
     memory: &mut Array<f32>,
@@ -75,7 +75,7 @@ fn prepare_neurons(
         let mut square = 0.0f32;
         let mut mean = 0.0f32;
         for sequence in 0..call.sequences {
-            let y = memory[layer.held + sequence * layer.neurons + neuron];
+            let y = memory[layer.output + sequence * layer.neurons + neuron];
             square += y * y;
             mean += y;
         }
@@ -89,7 +89,7 @@ fn prepare_neurons(
         }
         for sequence in 0..call.sequences {
             let place = sequence * layer.neurons + neuron;
-            let y = memory[layer.held + place];
+            let y = memory[layer.output + place];
             let mut left = y;
             if comptime!(plan.kind == RuleKind::Covariance) {
                 left = y - before;
@@ -101,11 +101,11 @@ fn prepare_neurons(
             workspace[call.post + place] = left / count * rate;
         }
         // A steady decay has nothing to do with the inputs' power.
-        let mut kept = 1.0f32 - call.rate * call.decay;
+        let mut retention = 1.0f32 - call.rate * call.decay;
         if comptime!(plan.kind == RuleKind::Oja) {
-            kept = 1.0f32 - rate * square;
+            retention = 1.0f32 - rate * square;
         }
-        workspace[call.kept + neuron] = kept;
+        workspace[call.retention + neuron] = retention;
         if comptime!(matches!(plan.kind, RuleKind::Bcm(_))) {
             memory[layer.of_neurons + neuron] = before + (square - before) / call.tau;
         } else if comptime!(plan.kind == RuleKind::Covariance) {
@@ -127,7 +127,7 @@ fn prepare_inputs(
     known: bool,
     #[comptime] plan: Plan,
 ) {
-    let apart = call.sequences * layer.inputs;
+    let stride = call.sequences * layer.inputs;
     let mut input = UNIT_POS as usize;
     while input < layer.inputs {
         let mut before = 0.0f32;
@@ -149,7 +149,7 @@ fn prepare_inputs(
             if comptime!(plan.kind.sums_columns()) {
                 let mut sum = 0.0f32;
                 for segment in 0..segments {
-                    let at = call.sums + segment * apart + place;
+                    let at = call.sums + segment * stride + place;
                     let of = workspace[at];
                     if comptime!(plan.kind == RuleKind::Sanger) {
                         workspace[at] = sum;
@@ -193,7 +193,7 @@ fn update_weight<N: Size>(
         for row in walk.row..walk.end {
             let at = row * walk.vectors + column;
             let old = weight[at];
-            let mut new = old * Vector::new(workspace[call.kept + row]);
+            let mut new = old * Vector::new(workspace[call.retention + row]);
             for sequence in 0..sequences {
                 let neuron = sequence * layer.neurons + row;
                 if comptime!(!plan.alone) {
@@ -206,7 +206,7 @@ fn update_weight<N: Size>(
                     if comptime!(!plan.alone) {
                         before = vector::<N>(workspace, above);
                     }
-                    before += old * Vector::new(memory[layer.held + neuron]);
+                    before += old * Vector::new(memory[layer.output + neuron]);
                     if comptime!(!plan.alone) {
                         put::<N>(workspace, above, before);
                     }

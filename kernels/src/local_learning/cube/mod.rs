@@ -52,31 +52,31 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<Local
         let ticks = xs.meta.shape()[1];
         let weights: Vec<_> = weights.into_iter().map(owned).collect();
         let memory = owned(memory);
-        let wanted = learning.outputs(start, ticks);
+        let shapes = learning.outputs(start, ticks);
         let mut outputs: Vec<_> =
-            wanted.iter().map(|&shape| empty(&xs, shape, DType::F32)).collect();
+            shapes.iter().map(|&shape| empty(&xs, shape, DType::F32)).collect();
         if learning.returns_outputs {
             // A layer that does not fire in these ticks has an output that nothing is written to.
             outputs.resize_with(weights.len(), || empty(&xs, [1], DType::F32));
         }
         let work = Work::new(&xs.client, learning);
         let workspace = empty(&xs, [work.workspace], DType::F32);
-        let mut found = LocalTensors { values: outputs, weights, memory };
+        let mut results = LocalTensors { values: outputs, weights, memory };
         let mut first = 0;
         while first < ticks {
             let last = ticks.min(first + work.ticks);
-            launch(learning, [start, ticks, first, last], &xs, &found, &workspace, &work);
+            launch(learning, [start, ticks, first, last], &xs, &results, &workspace, &work);
             first = last;
         }
-        found.values.truncate(wanted.len());
-        found
+        results.values.truncate(shapes.len());
+        results
     }
 }
 
-/// What a launch takes.
+/// The units, memory and ticks of a launch.
 struct Work {
     units: u32,
-    /// Of a vector.
+    /// Elements of a vector.
     width: usize,
     /// Elements of the workspace, and its places as `Call` has them.
     workspace: usize,
@@ -131,7 +131,7 @@ fn launch<R: CubeRuntime>(
         alone: learning.sequences == 1,
         units: work.units,
     };
-    let [kept, pre, post, sums] = work.places;
+    let [retention, pre, post, sums] = work.places;
     let call = CallLaunch::new(
         start,
         ticks,
@@ -143,7 +143,7 @@ fn launch<R: CubeRuntime>(
         learning.rule.tau as f32,
         learning.relative.unwrap_or(1.0) as f32,
         learning.top_down as f32,
-        kept,
+        retention,
         pre,
         post,
         sums,
@@ -162,7 +162,7 @@ fn launch<R: CubeRuntime>(
             start.div_ceil(layer.period),
             places.numbers,
             places.seen,
-            places.held,
+            places.output,
             places.gain,
             places.of_inputs,
             places.of_neurons,

@@ -1,4 +1,4 @@
-//! What a kernel is compiled for, the sizes and places that it is told, and how the units of a cube share the
+//! Constants of a kernel, its sizes and places, and the share of each unit of a cube in the
 //! columns and rows of a weight.
 
 use cubecl::prelude::*;
@@ -6,13 +6,13 @@ use cubecl::prelude::*;
 use crate::local_learning::{Activation, Aggregate, RuleKind};
 
 impl RuleKind {
-    /// Whether it takes sums over neurons before the weight changes.
+    /// True if the rule takes sums over neurons before the weight changes.
     pub fn sums_columns(self) -> bool {
         matches!(self, Self::Subspace | Self::Sanger)
     }
 }
 
-/// What is known when the kernel is compiled.
+/// The settings that are known when the kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     pub kind: RuleKind,
@@ -22,7 +22,7 @@ pub struct Plan {
     pub relative: bool,
     pub top_down: bool,
     pub returns_outputs: bool,
-    /// Whether there is one sequence.
+    /// True if there is one sequence.
     pub alone: bool,
     pub units: u32,
 }
@@ -42,7 +42,7 @@ pub struct Layer {
     pub before: usize,
     pub numbers: usize,
     pub seen: usize,
-    pub held: usize,
+    pub output: usize,
     pub gain: usize,
     pub of_inputs: usize,
     pub of_neurons: usize,
@@ -64,7 +64,7 @@ pub struct Call {
     pub power_tau: f32,
     pub top_down: f32,
     /// Places of the workspace: what is left of rows, right and left factors of the change, and sums.
-    pub kept: usize,
+    pub retention: usize,
     pub pre: usize,
     pub post: usize,
     pub sums: usize,
@@ -77,7 +77,7 @@ pub struct Walk {
     /// Units side by side, and the first column.
     pub width: usize,
     pub column: usize,
-    /// Of how many segments, which rows.
+    /// The number of segments, and the rows of this one.
     pub segments: usize,
     pub segment: usize,
     pub row: usize,
@@ -107,12 +107,12 @@ pub fn walk<N: Size>(layer: &Layer, #[comptime] units: u32) -> Walk {
 /// The vector at `from` of numbers.
 #[cube]
 pub fn vector<N: Size>(numbers: &Array<f32>, from: usize) -> Vector<f32, N> {
-    let mut found = Vector::<f32, N>::new(0.0f32);
+    let mut values = Vector::<f32, N>::new(0.0f32);
     #[unroll]
     for lane in 0..N::value() {
-        found[lane] = numbers[from + lane];
+        values[lane] = numbers[from + lane];
     }
-    found
+    values
 }
 
 /// Writes a vector to numbers from `to` on.
@@ -138,10 +138,10 @@ pub fn column_sums<N: Size>(
     let mut column = walk.column;
     while column < walk.vectors {
         for sequence in 0..call.sequences {
-            let held = layer.held + sequence * layer.neurons;
+            let outputs = layer.output + sequence * layer.neurons;
             let mut sum = Vector::<f32, N>::new(0.0f32);
             for row in walk.row..walk.end {
-                sum += weight[row * walk.vectors + column] * Vector::new(memory[held + row]);
+                sum += weight[row * walk.vectors + column] * Vector::new(memory[outputs + row]);
             }
             let of = walk.segment * call.sequences + sequence;
             put::<N>(workspace, call.sums + of * layer.inputs + column * N::value(), sum);

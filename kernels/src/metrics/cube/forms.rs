@@ -25,7 +25,7 @@ pub struct Forms<R: CubeRuntime> {
     pub squares: [CubeTensor<R>; 2],
 }
 
-/// What multiplies queries into gradients of prototypes, and prototypes into those of queries,
+/// Factors of queries in the gradients of prototypes, and of prototypes in those of queries,
 /// `[t, q, ways]` each: `[by queries, by prototypes]`.
 pub type Weights<R> = [CubeTensor<R>; 2];
 
@@ -102,8 +102,8 @@ fn scores_kernel<F: Float>(
     let at = unit_below(count);
     let row = at / ways;
     let to = row / queries * ways + at % ways;
-    let found = score(products[at], of_queries[row], of_prototypes[to], least, metric);
-    scores[at] = F::cast_from(found);
+    let value = score(products[at], of_queries[row], of_prototypes[to], least, metric);
+    scores[at] = F::cast_from(value);
 }
 
 /// The weights of a cosine, from the gradient of the scores.

@@ -91,8 +91,8 @@ fn gradient_kernel<F: Float, N: Size>(
         along = factor / f32::sqrt(max(squares[of], least));
     }
     let x = Vector::<f32, N>::cast_from(x[at]);
-    let found = (turned[at] - x * Vector::new(pulls[of])) * Vector::new(along);
-    out[at] = Vector::cast_from(found);
+    let value = (turned[at] - x * Vector::new(pulls[of])) * Vector::new(along);
+    out[at] = Vector::cast_from(value);
 }
 
 /// `factor` times the gradients of the scores with these weights.
@@ -149,8 +149,8 @@ fn scaled_kernel<F: Float, G: Float, N: Size>(
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let at = unit_below(vectors);
-    let found = wide(x[at]) * Vector::new(f32::cast_from(factor[0]));
-    x[at] = Vector::cast_from(found);
+    let value = wide(x[at]) * Vector::new(f32::cast_from(factor[0]));
+    x[at] = Vector::cast_from(value);
 }
 
 /// `x` times a factor `[1]`, in the place of `x` if nobody else has it.

@@ -40,21 +40,21 @@ fn rows_kernel<F: Float, I: Int>(
     let mut largest = score(products[first], of_query, of_prototypes[to], least, metric) * scale;
     let mut nearest = 0i32;
     for way in 1..ways {
-        let found = score(products[first + way], of_query, of_prototypes[to + way], least, metric);
-        let found = found * scale;
-        if found > largest {
-            largest = found;
+        let value = score(products[first + way], of_query, of_prototypes[to + way], least, metric);
+        let value = value * scale;
+        if value > largest {
+            largest = value;
             nearest = way as i32;
         }
     }
     let mut sum = 0.0f32;
     let mut at_label = nan;
     for way in 0..ways {
-        let found = score(products[first + way], of_query, of_prototypes[to + way], least, metric);
-        let found = found * scale - largest;
-        sum += f32::exp(found);
+        let value = score(products[first + way], of_query, of_prototypes[to + way], least, metric);
+        let value = value * scale - largest;
+        sum += f32::exp(value);
         if way as i32 == label {
-            at_label = found;
+            at_label = value;
         }
     }
     losses[row] = f32::ln(sum) - at_label;
@@ -62,8 +62,8 @@ fn rows_kernel<F: Float, I: Int>(
     if weighted {
         for way in 0..ways {
             let of_prototype = of_prototypes[to + way];
-            let found = score(products[first + way], of_query, of_prototype, least, metric);
-            let mut weight = f32::exp(found * scale - largest) / sum;
+            let value = score(products[first + way], of_query, of_prototype, least, metric);
+            let mut weight = f32::exp(value * scale - largest) / sum;
             if way as i32 == label {
                 weight -= 1.0f32;
             }
@@ -114,8 +114,8 @@ pub fn loss<R: CubeRuntime>(
     let losses = empty(of, [rows], DType::F32);
     let correct = empty(of, labels.meta.shape().clone(), of.dtype);
     let loss = empty(of, [1], of.dtype);
-    let weights = |wanted: bool| {
-        let shape = if wanted { products.meta.shape().clone() } else { [1].into() };
+    let weights = |is_written: bool| {
+        let shape = if is_written { products.meta.shape().clone() } else { [1].into() };
         empty(of, shape, DType::F32)
     };
     let by_queries = weights(gradients_wanted);

@@ -82,10 +82,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetri
             _ => of,
         };
         let forms = Forms::of(call.metric, of.map(into_contiguous));
-        let mut found =
+        let mut output =
             loss::loss(&forms, into_contiguous(labels), call.scale, gradients && !is_empty);
-        found.gradients = found.gradients.or(no_gradients);
-        found
+        output.gradients = output.gradients.or(no_gradients);
+        output
     }
 
     fn episode_loss(

@@ -116,14 +116,14 @@ fn combine_pixels<R: CubeRuntime>(
     dx
 }
 
-/// What flows through the moments to the gradient of a map, and the gradients of bias, gamma and beta.
+/// The gradient of a map through its moments, and the gradients of bias, gamma and beta.
 pub struct Gradients<R: CubeRuntime> {
     /// The sums over every channel of `dv` and of `dv * (x - centre)`, `[2, c]`.
     pub sums: CubeTensor<R>,
     /// A factor of a pixel's deviation from the centre, and a constant, `[2, c]`; of tangents `[3, c]`, first a
     /// factor of the map's tangent. None where the moments are given.
     pub moment_grad: Option<CubeTensor<R>>,
-    /// Of bias, gamma and beta.
+    /// The gradients of bias, gamma and beta.
     pub vectors: [CubeTensor<R>; 3],
 }
 

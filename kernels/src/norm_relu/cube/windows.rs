@@ -12,7 +12,7 @@ use crate::cube::{
 };
 use crate::max_pool::cube::{argmax, first_pixel};
 
-/// Whether a ReLU lets a value pass.
+/// True if a ReLU lets a value pass.
 #[cube]
 fn passes(value: f32) -> bool {
     value > 0.0f32 || value.is_nan()

@@ -37,7 +37,7 @@ pub struct MomentFactors {
     pub epsilon: f32,
 }
 
-/// Those of a launch.
+/// The factors of a launch.
 pub fn moment_factors<R: CubeRuntime>(of: &Moments) -> MomentFactorsLaunch<R> {
     MomentFactorsLaunch::new(
         of.beta_1 as f32,

@@ -115,11 +115,17 @@ pub fn step<R: CubeRuntime>(of: &Group<'_, R>, pull: f64, by: &Moments, rate: f6
     // Each by its own width, so that its norms are the same whatever else moves.
     let width = |one: &&Moving<R>| vector_size(&one.p.client, one.length(), size_of::<f32>());
     for (width, of) in grouped(of.0.iter().copied(), width) {
-        Group(&of).batches(4, 1).for_each(|of| of_width(&of, width, pull, by, rate));
+        Group(&of).batches(4, 1).for_each(|of| launch_of_width(&of, width, pull, by, rate));
     }
 }
 
-fn of_width<R: CubeRuntime>(of: &Group<'_, R>, width: usize, pull: f64, by: &Moments, rate: f64) {
+fn launch_of_width<R: CubeRuntime>(
+    of: &Group<'_, R>,
+    width: usize,
+    pull: f64,
+    by: &Moments,
+    rate: f64,
+) {
     let client = of.client();
     let shares = Shares::of(client, of.0.iter().map(|one| one.length() / width));
     let sums = empty(&of.0[0].p, [shares.total * 2], DType::F32);

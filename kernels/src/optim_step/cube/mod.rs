@@ -50,9 +50,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<StepC
 struct Moving<R: CubeRuntime> {
     p: CubeTensor<R>,
     g: CubeTensor<R>,
-    /// As many as the rule remembers, yet to be written if `fresh`.
+    /// The tensors that the rule remembers, yet to be written if `fresh`.
     state: Vec<CubeTensor<R>>,
-    /// Whether the state stands for zeros.
+    /// True if the state stands for zeros.
     fresh: bool,
     /// Steps made before.
     time: usize,
@@ -94,7 +94,7 @@ impl<R: CubeRuntime> Group<'_, R> {
         &self.0[0].p.client
     }
 
-    /// As few groups as there may be for launches that bind so many arrays of a parameter, and
+    /// The smallest number of groups for launches that bind so many arrays of a parameter, and
     /// `shared` ones besides.
     fn batches(&self, arrays: usize, shared: usize) -> impl Iterator<Item = Group<'_, R>> {
         self.0.chunks(most_tensors(self.client(), arrays, shared)).map(Group)

@@ -7,7 +7,7 @@ use super::Group;
 use crate::cube::{launch, load, spot, store, wide};
 use crate::optim_step::factors::{Decay, Velocity};
 
-/// What is known when the kernel is compiled, so that a factor that changes nothing cannot turn
+/// The settings that are known when the kernel is compiled, so that a factor that changes nothing cannot turn
 /// an infinite parameter into no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Parts {

@@ -27,7 +27,7 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
 /// Flat parameters, or tangents of them, by block.
 fn parameters<'a>(shape: &StackShape, mut flat: &'a [f32]) -> Vec<Parameters<'a>> {
     let take = |len| flat.split_off(..len).expect("as long as the parameters");
-    Parameters::of_parts(lengths(shape).map(take))
+    Parameters::from_parts(lengths(shape).map(take))
 }
 
 /// Lengths of the parts of flat parameters: weight, bias, gamma and beta of every block.

@@ -35,7 +35,7 @@ fn write_means<F: Float>(
 /// The gradient of which row a cube finds, and the weights `count` of which go into it.
 #[derive(CubeType, Clone, Copy)]
 struct Side {
-    /// Of a query, or else of a class.
+    /// True for a gradient of a query, false for one of a class.
     of_query: bool,
     task: usize,
     /// Among the classes of all tasks; of a query any.
@@ -159,7 +159,7 @@ pub fn gradient_kernel<F: Float, I: Int, N: Size>(
     sizes: &Sizes,
     factor: f32,
     least: f32,
-    #[comptime] wanted: Wanted,
+    #[comptime] options: Wanted,
     #[comptime] lanes: u32,
     #[define(F)] _dtype: StorageType,
     #[define(I)] _label: StorageType,
@@ -168,7 +168,7 @@ pub fn gradient_kernel<F: Float, I: Int, N: Size>(
     if cube > gradients {
         terminate!();
     }
-    let Wanted { metric, gradient: wants_gradient, units } = comptime!(wanted);
+    let Wanted { metric, gradient: wants_gradient, units } = comptime!(options);
     let unit = UNIT_POS as usize;
     if cube == gradients {
         write_means::<F>(losses, correct, loss, accuracy, rows, units);

@@ -25,14 +25,14 @@ const MOST_WAYS: usize = 1024;
 /// cache, where a matrix product would hold them in shared memory.
 const MOST_PRODUCTS: usize = 1 << 27;
 
-/// Whether the kernels here take so many tasks, support examples, queries and classes of each, and features: there
+/// True if the kernels here take so many tasks, support examples, queries and classes of each, and features: there
 /// are elements, and not too many.
 pub fn takes([tasks, examples, queries, ways, features]: [usize; 5]) -> bool {
     let products = tasks * queries * ways * features;
     examples > 0 && products > 0 && products <= MOST_PRODUCTS && ways <= MOST_WAYS
 }
 
-/// Of each task, and vectors of each row.
+/// Numbers of each task, and vectors of each row.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Sizes {
     examples: usize,
@@ -118,7 +118,7 @@ pub fn loss<R: CubeRuntime>(
     let vectors = features / width;
     let sizes = || SizesLaunch::new(examples, queries, ways, vectors);
     let (rows, classes) = (tasks * queries, tasks * ways);
-    let of_pairs = |wanted: bool| if wanted { rows * ways } else { 1 };
+    let of_pairs = |is_written: bool| if is_written { rows * ways } else { 1 };
     let shapes = [
         classes * features,
         classes,
@@ -137,7 +137,7 @@ pub fn loss<R: CubeRuntime>(
         false => empty(&x, [width], x.dtype),
     };
     let units = units(&client).min(128);
-    let wanted = Wanted { metric, gradient: wants_gradient, units };
+    let options = Wanted { metric, gradient: wants_gradient, units };
     let capacity = ways.next_power_of_two() as u32;
     let lanes = (vectors.next_power_of_two() as u32).min(units);
     let gradients = if wants_gradient { rows + classes } else { 0 };
@@ -152,12 +152,12 @@ pub fn loss<R: CubeRuntime>(
             classes, sizes(), units, x.dtype.into(), of_support.dtype.into());
         launch!(queries_kernel, row_of_cubes(&client, rows, units), width;
             x, of_queries, means, class_squares, query_squares, losses, correct, weights, pulls;
-            rows, sizes(), scale as f32, least, f32::NAN, wanted, capacity, x.dtype.into(),
+            rows, sizes(), scale as f32, least, f32::NAN, options, capacity, x.dtype.into(),
             of_queries.dtype.into());
         launch!(gradient_kernel, row_of_cubes(&client, gradients + 1, units), width;
             x, of_support, means, class_squares, query_squares, counts, losses, correct, weights, pulls,
             gradient, loss, accuracy;
-            rows, gradients, sizes(), factor as f32, least, wanted, lanes, x.dtype.into(),
+            rows, gradients, sizes(), factor as f32, least, options, lanes, x.dtype.into(),
             of_support.dtype.into());
     }
     EpisodeLoss { loss, accuracy, gradient: wants_gradient.then_some(gradient) }

@@ -54,7 +54,7 @@ fn write_scores<F: Float, N: Size>(
     }
 }
 
-/// Of the scores of a query.
+/// The softmax of the scores of a query.
 #[derive(CubeType, Clone, Copy)]
 struct Softmax {
     /// The largest score times the scale.
@@ -85,9 +85,9 @@ fn softmax(
     let mut nearest = comptime!(-(capacity as f32)).runtime();
     let mut way = UNIT_POS as usize;
     while way < ways {
-        let found = scores[way] * scale;
-        sum += f32::exp(found - largest);
-        if found == largest {
+        let value = scores[way] * scale;
+        sum += f32::exp(value - largest);
+        if value == largest {
             nearest = max(nearest, 0.0f32 - way as f32);
         }
         way += comptime!(units as usize);
@@ -113,7 +113,7 @@ pub fn queries_kernel<F: Float, I: Int, N: Size>(
     scale: f32,
     least: f32,
     nan: f32,
-    #[comptime] wanted: Wanted,
+    #[comptime] options: Wanted,
     #[comptime] capacity: u32,
     #[define(F)] _dtype: StorageType,
     #[define(I)] _label: StorageType,
@@ -122,7 +122,7 @@ pub fn queries_kernel<F: Float, I: Int, N: Size>(
     if row >= rows {
         terminate!();
     }
-    let Wanted { metric, gradient, units } = comptime!(wanted);
+    let Wanted { metric, gradient, units } = comptime!(options);
     let task = row / sizes.queries;
     let own = sizes.row(task, sizes.examples + row % sizes.queries);
     let (ways, first) = (sizes.ways, task * sizes.ways);
