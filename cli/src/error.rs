@@ -68,12 +68,12 @@ impl CliError {
 
 /// [`CliError::Usage`] with formatted text.
 macro_rules! usage {
-    ($($text:tt)*) => { $crate::cli::error::CliError::Usage(format!($($text)*)) };
+    ($($text:tt)*) => { $crate::error::CliError::Usage(format!($($text)*)) };
 }
 
 /// [`CliError::Failed`] with formatted text.
 macro_rules! failed {
-    ($($text:tt)*) => { $crate::cli::error::CliError::Failed(format!($($text)*)) };
+    ($($text:tt)*) => { $crate::error::CliError::Failed(format!($($text)*)) };
 }
 
 pub(crate) use {failed, usage};

@@ -40,12 +40,12 @@ impl Machine {
 /// nothing outside a checkout. It is the program's own commit if cargo runs it.
 pub(crate) fn commit() -> Option<String> {
     let git = |words: &[&str]| {
-        let folder = ["-C", env!("CARGO_MANIFEST_DIR")];
+        let folder = ["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/..")];
         Command::new("git").args(folder).args(words).output().ok()
     };
     let head = git(&["rev-parse", "--short", "HEAD"]).filter(|out| out.status.success())?;
     let head = String::from_utf8(head.stdout).ok()?.trim().to_owned();
-    let sources = ["src", "kernels", "models", "recipes", "Cargo.toml", "Cargo.lock"];
+    let sources = ["src", "cli", "kernels", "models", "recipes", "Cargo.toml", "Cargo.lock"];
     let clean = git(&[&["diff", "--quiet", "HEAD", "--"], &sources[..]].concat())?;
     Some(if clean.status.success() { head } else { head + "+" })
 }

@@ -1,4 +1,6 @@
-//! Parses, calls the library, prints.
+//! The command `fewshot`: parses, calls the library, prints.
+#![forbid(unsafe_code)]
+#![recursion_limit = "256"]
 
 mod args;
 mod backend;
@@ -29,25 +31,32 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use fewshot::hardware::{keep_compiled_kernels, log_launches};
+use fewshot::hardware::{CountingAllocator, keep_compiled_kernels, log_launches};
+use mimalloc::MiMalloc;
 
 use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
 use error::{Result, failed};
 
 /// What most files of the command need.
 mod prelude {
-    pub(super) use std::path::{Path, PathBuf};
+    pub(crate) use std::path::{Path, PathBuf};
 
-    pub(super) use burn::tensor::backend::{AutodiffBackend, Backend};
-    pub(super) use serde_json::{Value, json};
+    pub(crate) use burn::tensor::backend::{AutodiffBackend, Backend};
+    pub(crate) use serde_json::{Value, json};
 
-    pub(super) use super::backend::{self, Job, Place};
-    pub(super) use super::error::{CliError, Result, failed, usage};
-    pub(super) use super::output::{known, lower, print, print_status, table, tell};
-    pub(super) use super::report::{join, rounded};
+    pub(crate) use crate::backend::{self, Job, Place};
+    pub(crate) use crate::error::{CliError, Result, failed, usage};
+    pub(crate) use crate::output::{known, lower, print, print_status, table, tell};
+    pub(crate) use crate::report::{join, rounded};
 }
 
-pub(crate) fn main() -> ExitCode {
+/// What the hardware commands and `peak_memory` tell of the processor's memory is counted here. On an
+/// accelerator one thread frees what another allocated, hundreds of times a step, which mimalloc does without
+/// locks.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::over(MiMalloc);
+
+fn main() -> ExitCode {
     let line = Line::parse();
     warnings::install();
     let Some(command) = line.command else {

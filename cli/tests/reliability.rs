@@ -2,7 +2,7 @@
 #![cfg(all(unix, feature = "serve", feature = "flex"))]
 #![recursion_limit = "256"]
 
-#[path = "../fuzz/src/lib.rs"]
+#[path = "../../fuzz/src/lib.rs"]
 mod inputs;
 
 use std::env;
@@ -188,5 +188,5 @@ fn seeds() {
 }
 
 fn fuzz() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
 }

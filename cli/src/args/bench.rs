@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use fewshot::hardware::DevicePreference;
 
 use super::{DeviceArgs, count};
-use crate::cli::bench::{Operation, Scale};
+use crate::bench::{Operation, Scale};
 
 pub(super) const BENCH_HELP: &str = "\
 Times are medians with quartiles, of the operation and of its reference in plain Burn operations in turns. \

@@ -4,9 +4,9 @@ use fewshot::episode::DataPlacement;
 
 use super::device::placement;
 use super::{BatchNormRule, DeviceArgs, Method, ReadArgs, count};
-use crate::cli::data_spec::{DataSpec, specs};
-use crate::cli::features::FeatureArgs;
-use crate::cli::prelude::*;
+use crate::data_spec::{DataSpec, specs};
+use crate::features::FeatureArgs;
+use crate::prelude::*;
 
 pub(super) const EVAL_HELP: &str = "\
 The data, the size of the episodes and the seed are by default those of the checkpoint. A run folder stands \

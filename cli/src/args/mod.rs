@@ -136,7 +136,7 @@ pub(crate) enum DataCommand {
 /// The first of these options that is not at its default, as it is written on the command line.
 macro_rules! first_given {
     ($args:expr, $($field:ident),+) => {
-        [$((stringify!($field), $crate::cli::args::is_given(&$args.$field))),+]
+        [$((stringify!($field), $crate::args::is_given(&$args.$field))),+]
             .into_iter()
             .find(|(_, given)| *given)
             .map(|(field, _)| format!("--{}", field.replace('_', "-")))

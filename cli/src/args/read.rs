@@ -1,8 +1,8 @@
 use clap::Args;
 use fewshot::data::{ClassFiles, OnBroken, PictureLimits, sound_pictures};
 
-use crate::cli::data_spec::{FolderOptions, tell_left_out};
-use crate::cli::prelude::*;
+use crate::data_spec::{FolderOptions, tell_left_out};
+use crate::prelude::*;
 
 /// Options for reading files of pictures.
 #[derive(Clone, Copy, Debug, Default, Args)]

@@ -9,9 +9,9 @@ use fewshot::metric::Metric;
 
 use super::device::placement;
 use super::{BatchNormRule, DeviceArgs, InnerArgs, Method, ReadArgs, count, one_of, steps};
-use crate::cli::data_spec::{DataSpec, specs};
-use crate::cli::settings::COSINE_SCALE;
-use crate::cli::train::ScaleArgs;
+use crate::data_spec::{DataSpec, specs};
+use crate::settings::COSINE_SCALE;
+use crate::train::ScaleArgs;
 
 pub(super) const TRAIN_HELP: &str = "\
 Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the best device.

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use super::timing::Repeats;
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// Sizes that figures are wanted of, or the smallest that show that measuring works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

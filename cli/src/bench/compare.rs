@@ -4,10 +4,10 @@ use fewshot::hardware::DeviceInfo;
 
 use super::case::{Case, Scale};
 use super::timing::Spread;
-use crate::cli::args::CompareArgs;
-use crate::cli::bench::Operation;
-use crate::cli::machine::Machine;
-use crate::cli::prelude::*;
+use crate::args::CompareArgs;
+use crate::bench::Operation;
+use crate::machine::Machine;
+use crate::prelude::*;
 
 /// One operation's cases on whichever backend.
 struct Cases<'a> {

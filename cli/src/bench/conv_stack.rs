@@ -3,7 +3,7 @@ use fewshot::kernels::{ConvBlock, Moments, Route, StackOptions, Statistics, conv
 use fewshot::models::{Conv4Config, CostModel};
 
 use super::case::{Case, Load, Pass, Scale, sides};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 const BLOCKS: usize = 4;
 const CHANNELS: usize = 64;

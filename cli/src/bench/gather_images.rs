@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use fewshot::kernels::{GatherCall, gather_images};
 
 use super::case::{Case, Load, Pass, Scale, sides};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// Images in the bank.
 const BANK: usize = 1000;

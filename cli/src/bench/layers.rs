@@ -4,7 +4,7 @@ use burn::tensor::{DType, Distribution, Tensor};
 use fewshot::kernels::{self, LinearLayer, NormStatistics, Precision, Route};
 
 use super::case::{Case, Load, Pass, Scale, sides};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 const SIZES: [[usize; 4]; 2] = [[100, 64, 28, 28], [60, 64, 14, 14]];
 

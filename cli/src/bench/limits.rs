@@ -7,8 +7,8 @@ use rayon::prelude::*;
 
 use super::case::{Case, Load, Scale};
 use super::timing::Repeats;
-use crate::cli::prelude::*;
-use crate::cli::warnings::KernelCount;
+use crate::prelude::*;
+use crate::warnings::KernelCount;
 
 /// The least time that a case takes.
 #[derive(Clone, Copy)]

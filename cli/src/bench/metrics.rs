@@ -4,7 +4,7 @@ use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use fewshot::kernels::{self, Metric};
 
 use super::case::{Case, Load, Pass, Scale};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// Ways, shots, queries, features.
 const SIZES: [[usize; 4]; 5] =

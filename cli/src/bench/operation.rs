@@ -2,7 +2,7 @@ use clap::ValueEnum;
 
 use super::case::{Case, Scale};
 use super::{conv_stack, gather_images, layers, metrics, steps, training_step};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// What is measured: every fused operation, and the training step that they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

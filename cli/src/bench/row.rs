@@ -3,7 +3,7 @@ use fewshot::kernels::with_reference;
 use super::case::Case;
 use super::limits::Bound;
 use super::timing::{Repeats, Spread};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 pub(super) struct Row {
     case: Case,

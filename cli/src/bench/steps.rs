@@ -7,7 +7,7 @@ use fewshot::kernels::optim_step::{Momentum, WeightDecay};
 use fewshot::kernels::{self, Coefficient, StepRule, StepState, StepTensors};
 
 use super::case::{Case, Load, Pass, Scale, sides};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// A network, as the sizes of its parameters.
 type Network = (&'static str, Vec<usize>);

@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// How long to measure: at least so many rounds, and on until this much time has passed.
 #[derive(Clone, Copy, Debug)]

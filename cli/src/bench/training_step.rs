@@ -10,7 +10,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::case::{Case, Load, Pass, Scale};
 use super::conv_stack::{flops, outputs};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let (grey, colour) = (ImageShape::new(1, 28, 28), ImageShape::new(3, 84, 84));

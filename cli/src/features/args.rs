@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use fewshot::data::Split;
 
-use crate::cli::args::{DeviceArgs, ReadArgs, count, first_given};
-use crate::cli::data_spec::{DataSpec, image_specs};
+use crate::args::{DeviceArgs, ReadArgs, count, first_given};
+use crate::data_spec::{DataSpec, image_specs};
 
 pub(crate) const EMBED_HELP: &str = "\
 The data is by default that of the checkpoint. A run folder stands for its best checkpoint, or its last one \

@@ -5,12 +5,12 @@ use fewshot::learners::{Learner, MetaLearner};
 use fewshot::train::{Checkpoint, embed_all};
 
 use super::args::EmbedArgs;
-use crate::cli::args::ReadArgs;
-use crate::cli::eval;
-use crate::cli::pictures;
-use crate::cli::prelude::*;
-use crate::cli::settings::{LearnerJob, RunSettings};
-use crate::cli::world;
+use crate::args::ReadArgs;
+use crate::eval;
+use crate::pictures;
+use crate::prelude::*;
+use crate::settings::{LearnerJob, RunSettings};
+use crate::world;
 
 const CREATED_BY: &str = concat!("fewshot ", env!("CARGO_PKG_VERSION"));
 

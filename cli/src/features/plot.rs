@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::table::{label, title};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 const WIDTH: u32 = 560;
 const BAR: u32 = 26;
@@ -70,7 +70,7 @@ fn panel(area: &Panel, rows: &[FeatureEvaluation]) -> Result<(), PlotError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::features::test::example;
+    use crate::features::test::example;
 
     fn drawn(tables: &[Vec<FeatureEvaluation>]) -> Result<String, PlotError> {
         plot::drawn(size(tables), tables, |area, rows| panel(area, rows))

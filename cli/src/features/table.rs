@@ -40,7 +40,7 @@ pub(super) fn label(found: &FeatureEvaluation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::features::test::example;
+    use crate::features::test::example;
 
     #[test]
     fn a_table_has_a_mark_where_all_queries_are_seen() {

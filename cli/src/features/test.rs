@@ -8,9 +8,9 @@ use fewshot::learners::heads::{AnyHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDU
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 
 use super::{plot, table};
-use crate::cli::args::EvalArgs;
-use crate::cli::prelude::*;
-use crate::cli::progress::EpisodeProgress;
+use crate::args::EvalArgs;
+use crate::prelude::*;
+use crate::progress::EpisodeProgress;
 
 /// `fewshot eval --features`, of the file `path`.
 pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {

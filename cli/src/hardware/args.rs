@@ -8,7 +8,7 @@ use fewshot::data::ImageShape;
 use fewshot::episode::Protocol;
 use fewshot::hardware::{Bytes, Checkpointing, DevicePreference, OptimizerKind};
 
-use crate::cli::args::{checkpointing, count, one_of};
+use crate::args::{checkpointing, count, one_of};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HardwareCommand {

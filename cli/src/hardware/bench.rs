@@ -2,7 +2,7 @@ use fewshot::hardware::{
     Calibration, DeviceInfo, DevicePreference, Effort, HardwareError, Tier, Work, guarded, run_on,
 };
 
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 pub(super) struct Measure(pub(super) Effort);
 

@@ -6,7 +6,7 @@ use std::fs;
 use fewshot::files;
 use fewshot::hardware::{Calibration, DeviceInfo};
 
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 pub(super) fn get(device: &DeviceInfo) -> Option<Calibration> {
     read().remove(&key(device))

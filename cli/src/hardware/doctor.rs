@@ -5,7 +5,7 @@ use fewshot::hardware::DevicePreference;
 use fewshot::kernels::check_environment;
 
 use super::list::{devices, facts};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// Variables that change which device is taken or how it computes.
 const VARIABLES: [&str; 8] = [

@@ -3,7 +3,7 @@ use fewshot::hardware::{
 };
 
 use super::args::MachineArgs;
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 pub(super) fn inventory(machine: &MachineArgs, wanted: &DevicePreference) -> Result<Inventory> {
     match &machine.inventory {

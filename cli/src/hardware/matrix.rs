@@ -9,7 +9,7 @@ use fewshot::kernels::{Route, route};
 use super::args::MatrixArgs;
 use super::list;
 use super::models::{self, Estimating};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// The training that must fit.
 fn planned(backbone: &Backbone, route: Route) -> Estimating<'_> {

@@ -13,8 +13,8 @@ use fewshot::train::TrainError;
 
 use super::args::{EstimateArgs, PlanArgs, TaskArgs, WhereArgs};
 use super::{cache, list};
-use crate::cli::backend::Balanced;
-use crate::cli::prelude::*;
+use crate::backend::Balanced;
+use crate::prelude::*;
 
 /// A device of this machine (`here`) or another, and the memory that may be used.
 struct Chosen {

@@ -3,8 +3,8 @@ use fewshot::data::{picture_files, pictures_by_class};
 
 use super::args::AdaptArgs;
 use super::{Embedder, NetworkSpec, lock, plots, run};
-use crate::cli::args::first_given;
-use crate::cli::prelude::*;
+use crate::args::first_given;
+use crate::prelude::*;
 
 /// Confusions that are printed, at most.
 const MISTAKES: usize = 5;

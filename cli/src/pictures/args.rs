@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::args::{DeviceArgs, ReadArgs, count};
+use crate::args::{DeviceArgs, ReadArgs, count};
 
 pub(crate) const ADAPT_HELP: &str = "\
 A backbone is NAME:FILE, with the network's published weights in a safetensors file or one of PyTorch's, or NAME alone after \

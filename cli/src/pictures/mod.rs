@@ -20,7 +20,7 @@ use fewshot::adapted::{Prediction, PretrainedBackbone, PublishedWeights};
 use fewshot::files::{Lock, LockError};
 
 use super::prelude::*;
-use crate::cli::args::Method;
+use crate::args::Method;
 
 /// The default head on embeddings.
 const METHOD: &str = "simpleshot";

@@ -5,7 +5,7 @@ use fewshot::plot::{self, Panel, PlotError};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 const CELL: usize = 34;
 const LABELS: usize = 150;

@@ -4,8 +4,8 @@ use rayon::prelude::*;
 
 use super::args::PredictArgs;
 use super::{described, rejected};
-use crate::cli::output::print_error;
-use crate::cli::prelude::*;
+use crate::output::print_error;
+use crate::prelude::*;
 
 /// Pictures that are in memory at once.
 const BATCH: usize = 32;

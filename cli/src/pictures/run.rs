@@ -5,10 +5,10 @@ use fewshot::metric::Metric;
 use fewshot::train::Checkpoint;
 
 use super::Embedder;
-use crate::cli::args::Method;
-use crate::cli::prelude::*;
-use crate::cli::settings::RunSettings;
-use crate::cli::{eval, sinusoids};
+use crate::args::Method;
+use crate::prelude::*;
+use crate::settings::RunSettings;
+use crate::{eval, sinusoids};
 
 /// Whether this is a folder or a checkpoint, and no adapted model.
 pub(super) fn is_run(given: &Path) -> bool {

@@ -1,8 +1,8 @@
 use clap::{Args, ValueEnum};
 use fewshot::plasticity::{Activation, Aggregate};
 
-use crate::cli::args::{DeviceArgs, count, one_of};
-use crate::cli::prelude::*;
+use crate::args::{DeviceArgs, count, one_of};
+use crate::prelude::*;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PlasticityRunArgs {

@@ -1,7 +1,7 @@
 use fewshot::plot::{self, NamedCurve};
 
 use super::PlasticityRunArgs;
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 const SIZE: (u32, u32) = (450, 420);
 

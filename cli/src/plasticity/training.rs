@@ -8,8 +8,8 @@ use fewshot::plasticity::{
 
 use super::PlasticityRunArgs;
 use super::report::{Moment, RunResult};
-use crate::cli::prelude::*;
-use crate::cli::progress::StepProgress;
+use crate::prelude::*;
+use crate::progress::StepProgress;
 
 /// Sources that inputs are mixed from, at most.
 const SOURCES: usize = 20;

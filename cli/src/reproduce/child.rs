@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// Whether this process was told to end.
 static ASKED: AtomicBool = AtomicBool::new(false);

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use serde::{Deserialize, Serialize};
 
 use super::recipe::Recipe;
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// One figure of one seed, and all that it takes to find it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,13 +4,13 @@ use std::fs;
 
 use serde::Deserialize;
 
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 macro_rules! recipes {
     ($($name:literal)+) => {
         pub(super) const RECIPES: &[(&str, &str)] = &[$((
             $name,
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/", $name, ".toml")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/", $name, ".toml")),
         )),+];
     };
 }

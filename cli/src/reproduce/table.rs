@@ -2,7 +2,7 @@
 
 use super::outcome::{self, Outcome};
 use super::recipe::{Recipe, Test};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 const HEAD: &str = "\
 | learner | protocol | batch-norm in the test | paper | band | ours | seeds | minutes a run | commit |

@@ -1,6 +1,6 @@
 use fewshot::train::RunHistory;
 
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 /// A run with the shortest name that tells it from the others of its list.
 pub(super) type NamedRun = (String, RunHistory);

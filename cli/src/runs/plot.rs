@@ -3,7 +3,7 @@ use fewshot::plot::{self, COLORS, Curve, NamedCurve};
 use fewshot::train::RunHistory;
 
 use super::named::{self, NamedRun};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 const SIZE: (u32, u32) = (560, 420);
 

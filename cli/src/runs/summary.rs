@@ -3,8 +3,8 @@
 use fewshot::train::{RunHistory, ValidationMetrics};
 use indicatif::FormattedDuration;
 
-use crate::cli::prelude::*;
-use crate::cli::progress;
+use crate::prelude::*;
+use crate::progress;
 
 type Named = (&'static str, fn(&RunHistory) -> String);
 

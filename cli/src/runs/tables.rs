@@ -7,7 +7,7 @@ use fewshot::train::RunHistory;
 
 use super::named::{self, NamedRun};
 use super::summary::{self, RESULTS, setting, state, steps, time, validation};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 const COLUMNS: [&str; 8] =
     ["RUN", "METHOD", "DATA", "STATE", "STEPS", "BEST VALIDATION", "LAST VALIDATION", "TIME LEFT"];

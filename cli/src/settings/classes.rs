@@ -3,8 +3,8 @@ use std::collections::{HashMap, HashSet};
 use fewshot::data::{ClassDataset, ImageSet, Splits};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::features::Part;
-use crate::cli::prelude::*;
+use crate::features::Part;
+use crate::prelude::*;
 
 /// The classes of a run, by which its data is known again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,8 +2,8 @@
 
 use fewshot::learners::{BaseClassifierConfig, BaseLogits};
 
-use crate::cli::args::{ClassicalArgs, Method, TrainOn, first_given};
-use crate::cli::prelude::*;
+use crate::args::{ClassicalArgs, Method, TrainOn, first_given};
+use crate::prelude::*;
 
 impl ClassicalArgs {
     /// The classifier of `classes` training classes on embeddings of so many `features`; `None` where

@@ -4,9 +4,9 @@ use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Order, Proximal, SecondOr
 use fewshot::learners::{AdaptableNetwork, Annealing, Maml, QueryNorm};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::args::{BatchNormRule, EvalArgs, InnerArgs, Method};
-use crate::cli::defaults::Benchmark;
-use crate::cli::prelude::*;
+use crate::args::{BatchNormRule, EvalArgs, InnerArgs, Method};
+use crate::defaults::Benchmark;
+use crate::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct InnerSettings {

@@ -4,8 +4,8 @@ use burn::lr_scheduler::linear::{LinearLrScheduler, LinearLrSchedulerConfig};
 use burn::lr_scheduler::step::{StepLrScheduler, StepLrSchedulerConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::args::{Method, TrainArgs};
-use crate::cli::prelude::*;
+use crate::args::{Method, TrainArgs};
+use crate::prelude::*;
 
 /// The learning rate of the outer step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

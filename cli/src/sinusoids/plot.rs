@@ -7,7 +7,7 @@ use fewshot::plot::{self, NamedCurve, Panel, PlotError};
 use plotters::prelude::*;
 
 use super::{AFTER, SinusoidSettings, TEST};
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 const SIZE: (u32, u32) = (450, 420);
 const POINTS: usize = 200;

@@ -15,44 +15,44 @@ use fewshot::train::{MetaTrainer, Trained, TrainingReport, find_meta_batch};
 use serde::Serialize;
 
 use super::scale::{tell_profile, used, with_peak};
-use crate::cli::args::TrainArgs;
-use crate::cli::prelude::*;
-use crate::cli::progress;
-use crate::cli::report::peak_rss_mb;
-use crate::cli::world::{World, smallest};
+use crate::args::TrainArgs;
+use crate::prelude::*;
+use crate::progress;
+use crate::report::peak_rss_mb;
+use crate::world::{World, smallest};
 
-pub(in crate::cli) struct Tasks<T> {
-    pub(in crate::cli) train: T,
-    pub(in crate::cli) validation: Option<T>,
-    pub(in crate::cli) test: T,
-    pub(in crate::cli) meta_batch: u64,
+pub(crate) struct Tasks<T> {
+    pub(crate) train: T,
+    pub(crate) validation: Option<T>,
+    pub(crate) test: T,
+    pub(crate) meta_batch: u64,
 }
 
-pub(in crate::cli) struct Fitting<'a, B: Backend> {
-    pub(in crate::cli) args: &'a TrainArgs,
-    pub(in crate::cli) place: &'a Place<B>,
-    pub(in crate::cli) world: &'a World,
+pub(crate) struct Fitting<'a, B: Backend> {
+    pub(crate) args: &'a TrainArgs,
+    pub(crate) place: &'a Place<B>,
+    pub(crate) world: &'a World,
     /// Defaults of the steps, and of the steps between validations and between checkpoints.
-    pub(in crate::cli) pace: [u64; 3],
-    pub(in crate::cli) micro_batch: Option<usize>,
+    pub(crate) pace: [u64; 3],
+    pub(crate) micro_batch: Option<usize>,
 }
 
-pub(in crate::cli) struct Fitted<L> {
-    pub(in crate::cli) learner: L,
-    pub(in crate::cli) folder: PathBuf,
+pub(crate) struct Fitted<L> {
+    pub(crate) learner: L,
+    pub(crate) folder: PathBuf,
     report: TrainingReport,
     peak_memory_mb: Option<f64>,
 }
 
 impl<L> Fitted<L> {
-    pub(in crate::cli) fn selected_by(&self) -> String {
+    pub(crate) fn selected_by(&self) -> String {
         match self.report.progress.best {
             Some(best) => format!("best validation, at step {}", best.step),
             None => "last step".to_owned(),
         }
     }
 
-    pub(in crate::cli) fn json<B: Backend>(&self, place: &Place<B>) -> Value {
+    pub(crate) fn json<B: Backend>(&self, place: &Place<B>) -> Value {
         let episodes_per_s = rounded(self.report.episodes_per_s, 2);
         let mut json = json!({
             "steps": self.report.steps,
@@ -70,7 +70,7 @@ impl<L> Fitted<L> {
 impl<B: AutodiffBackend> Fitting<'_, B> {
     /// Trains `learner` by outer steps of `optimizer` at its rate on tasks of `data`, printed as `what`; a
     /// resumption must repeat `settings`.
-    pub(in crate::cli) fn fit<T: TaskSource + Clone, L: MetaLearner<B, T::Kind>>(
+    pub(crate) fn fit<T: TaskSource + Clone, L: MetaLearner<B, T::Kind>>(
         &self,
         learner: L,
         (optimizer, rate): (impl Optimizer<L, B>, impl LrScheduler),

@@ -7,14 +7,14 @@ use fewshot::optim::{Adam, Sgd};
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 
 use super::fit::{Fitting, Tasks};
-use crate::cli::args::TrainArgs;
-use crate::cli::data_spec::{FolderOptions, ImageSpec};
-use crate::cli::defaults::Benchmark;
-use crate::cli::eval;
-use crate::cli::prelude::*;
-use crate::cli::report::{evaluated, test_protocol};
-use crate::cli::settings::{InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source};
-use crate::cli::world::World;
+use crate::args::TrainArgs;
+use crate::data_spec::{FolderOptions, ImageSpec};
+use crate::defaults::Benchmark;
+use crate::eval;
+use crate::prelude::*;
+use crate::report::{evaluated, test_protocol};
+use crate::settings::{InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source};
+use crate::world::World;
 
 pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     let of_files = args.image_size.is_some() || args.grey || args.read.given().is_some();

@@ -7,9 +7,9 @@ use fewshot::kernels::{Route, route};
 
 use super::fit::share_of;
 use super::images::Training;
-use crate::cli::args::Method;
-use crate::cli::prelude::*;
-use crate::cli::world::smallest;
+use crate::args::Method;
+use crate::prelude::*;
+use crate::world::smallest;
 
 impl Training<'_> {
     /// Cuts a step to as many tasks at once as fit in every process.

@@ -6,8 +6,8 @@ use fewshot::parallel::Reduction;
 use fewshot::precision::Precision;
 use fewshot::train::TrainingReport;
 
-use crate::cli::args::{Method, checkpointing, count, one_of, steps};
-use crate::cli::prelude::*;
+use crate::args::{Method, checkpointing, count, one_of, steps};
+use crate::prelude::*;
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Use of the hardware")]
@@ -67,7 +67,7 @@ fn share(text: &str) -> Result<f64, String> {
 
 impl ScaleArgs {
     /// Whether what costs little is computed again in the backward pass.
-    pub(in crate::cli) fn balanced(&self) -> bool {
+    pub(crate) fn balanced(&self) -> bool {
         self.grad_checkpoint == Checkpointing::Balanced
     }
 

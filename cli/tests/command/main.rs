@@ -1,10 +1,9 @@
 //! The command as a program.
-#![cfg(all(feature = "cli", feature = "flex"))]
+#![cfg(feature = "flex")]
 
 mod adapt_run;
 mod backbones;
 mod bench;
-mod examples;
 mod formats;
 mod heads;
 mod inner_loop;

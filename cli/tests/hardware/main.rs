@@ -42,5 +42,5 @@ fn refused(args: &[&str]) -> (i32, String) {
 }
 
 fn fixture(machine: &str) -> String {
-    format!("{}/tests/fixtures/inventories/{machine}.json", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../tests/fixtures/inventories/{machine}.json", env!("CARGO_MANIFEST_DIR"))
 }

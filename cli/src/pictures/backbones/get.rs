@@ -6,8 +6,8 @@ use fewshot::adapted::{AdaptedModelError, PublishedFile, PublishedWeights, weigh
 use fewshot::files;
 use zip::ZipArchive;
 
-use crate::cli::download::body;
-use crate::cli::prelude::*;
+use crate::download::body;
+use crate::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 

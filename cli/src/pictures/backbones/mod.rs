@@ -5,7 +5,7 @@ mod get;
 use clap::Subcommand;
 use fewshot::adapted::{PUBLISHED_WEIGHTS, PublishedWeights};
 
-use crate::cli::prelude::*;
+use crate::prelude::*;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackbonesCommand {

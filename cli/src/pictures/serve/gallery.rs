@@ -9,8 +9,8 @@ use fewshot::adapted::{
 };
 use fewshot::data::{DataError, Features, Preparation};
 
-use crate::cli::pictures::described;
-use crate::cli::prelude::*;
+use crate::pictures::described;
+use crate::prelude::*;
 
 /// Examples of all classes, at most.
 const MOST_EXAMPLES: usize = 10_000;

@@ -12,8 +12,8 @@ use fewshot::adapted::{AdaptedModel, AdaptedModelError, BegunModel};
 use fewshot::data::PictureLimits;
 
 use super::{Embedder, NetworkSpec, lock};
-use crate::cli::args::{DeviceArgs, first_given};
-use crate::cli::prelude::*;
+use crate::args::{DeviceArgs, first_given};
+use crate::prelude::*;
 use gallery::{Gallery, Served};
 use routes::App;
 

@@ -33,10 +33,11 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    /// One that downloads into this folder; `None` where no driver is installed.
-    pub fn start(downloads: &Path) -> Option<Self> {
+    /// A browser that downloads into this folder.
+    pub fn start(downloads: &Path) -> Self {
         let mut command = Command::new("chromedriver");
-        let mut driver = command.arg("--port=0").stdout(Stdio::piped()).spawn().ok()?;
+        let driver = command.arg("--port=0").stdout(Stdio::piped()).spawn();
+        let mut driver = driver.expect("chromedriver is installed");
         let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
         let port = lines.map_while(Result::ok).find_map(|line| {
             let port = line.split_once("started successfully on port ")?.1;
@@ -49,7 +50,7 @@ impl Browser {
         let options = json!({"goog:chromeOptions": options});
         let session = send(&url, json!({"capabilities": {"alwaysMatch": options}}));
         let session = format!("{url}/{}", session["sessionId"].as_str().unwrap());
-        Some(Self { driver, session })
+        Self { driver, session }
     }
 
     fn command(&self, path: &str, body: Value) -> Value {
