@@ -7,6 +7,7 @@ use fewshot_kernels::{TaskLoss, TaskLossOptions, task_loss_with};
 use serde::{Deserialize, Serialize};
 
 use super::{EpisodeBatch, RegressionBatch, Support};
+use crate::metric::accuracies;
 
 /// A kind of task: its input and target tensors, its loss and its score.
 ///
@@ -150,9 +151,7 @@ impl TaskKind for Classification {
     }
 
     fn scores<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
-        let tasks = logits.dims()[0];
-        let right = logits.argmax(2).equal(targets.argmax(2)).float();
-        right.mean_dim(1).reshape([tasks])
+        accuracies(logits, targets.argmax(2).squeeze_dim(2))
     }
 }
 

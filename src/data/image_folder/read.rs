@@ -43,9 +43,9 @@ pub(in crate::data) fn read<E: Source>(
     decode: impl Fn(&E, PictureLimits) -> Result<DynamicImage> + Sync,
 ) -> Result<FolderReport<ImageSet>> {
     let shape = options.shape()?;
-    check_memory(classes.iter().map(|(_, images)| images.len()).sum(), shape)?;
     let Distinct { classes, duplicates, contradictions } = Distinct::new(classes)?;
     let images: Vec<&E> = classes.iter().flat_map(|(_, images)| images).copied().collect();
+    check_memory(images.len(), shape)?;
     let mut pixels = vec![0; images.len() * shape.values()];
     let faults: Vec<Option<BrokenImage>> = pixels
         .par_chunks_exact_mut(shape.values())
