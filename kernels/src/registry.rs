@@ -16,7 +16,6 @@ use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 
 use crate::axpy::{self, AxpyTable, FusedAxpy};
 use crate::conv_stack::StackCall;
-use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::fallback::all_f32;
 use crate::gather_images::{FusedGather, GatherTable};
@@ -191,7 +190,7 @@ pub fn route<B: Backend>() -> Route {
         return Route::Forced;
     }
     match table::<StackTable<B>>() {
-        Some(StackTable { on_host: true, .. }) => Route::Host(cpu::instructions()),
+        Some(StackTable { on_host: true, .. }) => Route::Host(environment::chosen().name()),
         Some(StackTable { on_host: false, .. }) => Route::Device("CubeCL"),
         None => Route::Reference,
     }
@@ -207,7 +206,7 @@ pub(crate) fn on_host<B: Backend>() -> bool {
 /// # Errors
 /// If it has another value than [`route`] tells of, or names instructions that this processor lacks.
 pub fn check_environment() -> Result<(), UnknownKernels> {
-    cpu::instruction_set::named(environment::requested()).map(|_| ())
+    environment::named(environment::requested()).map(|_| ())
 }
 
 /// The table of this type, unless the reference is asked for.

@@ -4,7 +4,7 @@ use std::ops::{Add, Deref};
 
 use rayon::prelude::*;
 
-use crate::cpu::instruction_set::InstructionSet;
+use fewshot_simd::instruction_set::InstructionSet;
 
 /// Floats in a chunk: a task of a thread, and a summand.
 const CHUNK: usize = 1 << 14;
@@ -46,8 +46,9 @@ fn total<T: Send>(chunks: Vec<T>, floats: usize, sum: impl Fn(T) -> f64 + Send +
 
 #[cfg(test)]
 mod tests {
+    use fewshot_simd::instruction_set::bodies;
+
     use super::*;
-    use crate::cpu::instruction_set::bodies;
 
     #[test]
     fn the_instructions_change_no_bit() {

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
+use fewshot_simd::instruction_set::InstructionSet;
 use rayon::prelude::*;
 
 use super::factors::Factors;
 use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
-use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::environment::chosen;
 use crate::grad_stats;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 
@@ -168,9 +169,10 @@ impl Chunk<'_> {
 
 #[cfg(test)]
 mod tests {
+    use fewshot_simd::instruction_set::bodies;
+
     use super::super::{Momentum, WeightDecay};
     use super::*;
-    use crate::cpu::instruction_set::bodies;
 
     /// What stands around every slice, and must stand there afterwards.
     const GUARD: f32 = 77.5;

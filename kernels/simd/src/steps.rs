@@ -1,7 +1,44 @@
 //! The inner loops of optimizers: parameters, gradients and states side by side, in place.
 
 use super::simd::Simd;
-use crate::optim_step::factors::{Decay, Moments, Velocity};
+
+/// `g + l2 * p` for the gradient, and `p * keep` for the parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decay {
+    /// Zero if the gradient stays as it is.
+    pub l2: f64,
+    /// One if the parameter stays as it is.
+    pub keep: f64,
+}
+
+/// `v = old * v + new * g`, then `d = ahead * v + now * g`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Velocity {
+    /// For the old velocity.
+    pub old: f64,
+    /// For the gradient.
+    pub new: f64,
+    /// For the velocity, in the direction.
+    pub ahead: f64,
+    /// For the gradient, in the direction: one or zero.
+    pub now: f64,
+}
+
+/// `m = beta_1 * m + (1 - beta_1) * g` and `v = beta_2 * v + (1 - beta_2) * g^2`, then the ratio
+/// `r = first * m / (root * sqrt(v) + epsilon)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moments {
+    /// For the old first moment; the gradient has `1 - beta_1`.
+    pub beta_1: f64,
+    /// For the old second moment; the gradient's square has `1 - beta_2`.
+    pub beta_2: f64,
+    /// `1 / (1 - beta_1^t)`.
+    pub first: f64,
+    /// `1 / sqrt(1 - beta_2^t)`.
+    pub root: f64,
+    /// Added to the root.
+    pub epsilon: f64,
+}
 
 /// `g + l2 * p`.
 #[inline(always)]

@@ -41,8 +41,8 @@ fn deviations<S: Simd, const SQUARED: bool>(simd: S, row: &[f32], centre: f32) -
 
 #[cfg(test)]
 mod tests {
-    use crate::cpu::instruction_set::bodies;
-    use crate::cpu::integers;
+    use crate::instruction_set::bodies;
+    use crate::integers;
 
     #[test]
     fn rows_of_any_length_are_normalised() {

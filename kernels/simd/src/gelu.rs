@@ -41,7 +41,7 @@ pub fn quick_gelu<S: Simd>(simd: S, x: S::Vector) -> S::Vector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::portable::Portable;
+    use crate::portable::Portable;
 
     fn of(f: impl Fn(Portable<4>, [f32; 4]) -> [f32; 4], x: f32) -> f32 {
         f(Portable, [x; 4])[0]

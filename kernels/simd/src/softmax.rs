@@ -170,8 +170,8 @@ fn largest_lane<S: Simd>(simd: S, vector: S::Vector, rest: &[f32]) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use crate::cpu::instruction_set::bodies;
-    use crate::cpu::integers;
+    use crate::instruction_set::bodies;
+    use crate::integers;
 
     #[test]
     fn rows_of_any_length_become_shares() {

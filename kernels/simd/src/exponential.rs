@@ -29,8 +29,8 @@ pub fn exp<S: Simd>(simd: S, x: S::Vector) -> S::Vector {
 #[cfg(test)]
 mod tests {
     use super::exp;
-    use crate::cpu::portable::Portable;
-    use crate::cpu::simd::Simd;
+    use crate::portable::Portable;
+    use crate::simd::Simd;
 
     fn of(x: f32) -> f32 {
         let mut found = [0.0; 4];

@@ -1,5 +1,13 @@
-//! What the CPU bodies of the operations share: vector instructions, the contraction behind every
-//! convolution, layouts, and buffers.
+//! Loops over slices of `f32` in vector instructions: products, convolutions, normalisation, softmax and the steps of
+//! optimizers, without tensors.
+//!
+//! Every loop is written once, generic over a set of vector instructions, and compiled for each:
+//! [`bodies`](instruction_set::bodies) lists the sets of this processor, and an
+//! [`InstructionSet`](instruction_set::InstructionSet) has all loops as methods. Beside them stand layouts, and
+//! [`buffers`] that are kept from one call to the next.
+//!
+//! Builds with debug assertions write NaN into fresh memory and watch the end of every buffer, and they list a body
+//! with the wide tiles of AVX-512 on every processor.
 
 pub mod activate;
 pub mod activate_vjp;
@@ -52,13 +60,8 @@ mod winograd_batch;
 
 pub use buffers::release_buffers;
 
-/// The set of vector instructions that the CPU bodies run on here.
-pub fn instructions() -> &'static str {
-    instruction_set::chosen().name()
-}
-
-/// Small integers for unit tests, so that sums do not depend on their order.
-#[cfg(test)]
+/// Small integers for tests, so that sums do not depend on their order.
+#[doc(hidden)]
 pub fn integers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37 + seed * 101) % 23) as f32 - 11.0).collect()
 }

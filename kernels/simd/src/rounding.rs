@@ -1,16 +1,22 @@
 //! Rounding to a lower type, in place and kept as `f32`.
 
 use super::simd::Simd;
-use crate::precision::Precision;
 
-/// Rounds to what the products of `precision` take: the nearest value of the type, the even one of
-/// two; to infinity beyond its largest. NaN is NaN.
+/// A type of 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HalfType {
+    /// Five bits of exponent and ten of mantissa, as in IEEE 754.
+    F16,
+    /// The first half of an `f32`.
+    Bf16,
+}
+
+/// Rounds to the nearest value of the type, the even one of two; to infinity beyond its largest. NaN is NaN.
 #[inline(always)]
-pub fn round<S: Simd>(_: S, precision: Precision, values: &mut [f32]) {
-    match precision {
-        Precision::F32 | Precision::Tf32 => {}
-        Precision::MixedF16 => values.iter_mut().for_each(|value| *value = to_f16(*value)),
-        Precision::MixedBf16 => values.iter_mut().for_each(|value| *value = to_bf16(*value)),
+pub fn round<S: Simd>(_: S, to: HalfType, values: &mut [f32]) {
+    match to {
+        HalfType::F16 => values.iter_mut().for_each(|value| *value = to_f16(*value)),
+        HalfType::Bf16 => values.iter_mut().for_each(|value| *value = to_bf16(*value)),
     }
 }
 
@@ -53,10 +59,10 @@ fn to_f16(value: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{bf16, f16};
+    use half::{bf16, f16};
 
     use super::*;
-    use crate::cpu::instruction_set::bodies;
+    use crate::instruction_set::bodies;
 
     /// Numbers of every exponent and either sign, those half between two of a low type and their
     /// neighbours, and what is no number.
@@ -77,22 +83,21 @@ mod tests {
     #[test]
     fn every_number_is_rounded_as_its_type_does() {
         type Cast = fn(f32) -> f32;
-        let casts: [(Precision, Cast); 3] = [
-            (Precision::F32, |value| value),
-            (Precision::MixedF16, |value| f16::from_f32(value).to_f32()),
-            (Precision::MixedBf16, |value| bf16::from_f32(value).to_f32()),
+        let casts: [(HalfType, Cast); 2] = [
+            (HalfType::F16, |value| f16::from_f32(value).to_f32()),
+            (HalfType::Bf16, |value| bf16::from_f32(value).to_f32()),
         ];
         let numbers = numbers();
-        for (body, (precision, cast)) in
+        for (body, (half, cast)) in
             bodies().into_iter().flat_map(|body| casts.map(|cast| (body, cast)))
         {
             let mut found = numbers.clone();
-            body.round(precision, &mut found);
+            body.round(half, &mut found);
             for (&number, found) in numbers.iter().zip(found) {
                 let wanted = cast(number);
                 let same = wanted.to_bits() == found.to_bits() || wanted.is_nan() && found.is_nan();
                 let what = body.name();
-                assert!(same, "{what}, {precision:?} of {number:e}: {found:e}, not {wanted:e}");
+                assert!(same, "{what}, {half:?} of {number:e}: {found:e}, not {wanted:e}");
             }
         }
     }

@@ -1,14 +1,14 @@
 //! The convolution and its two gradients against their definition, in integers: those are of bf16, and
 //! their sums do not depend on the order.
 
-use crate::cpu::amx_convolution::BLOCK;
-use crate::cpu::buffers::Buffer;
-use crate::cpu::convolution::{Convolution, Term};
-use crate::cpu::filter::Filter;
-use crate::cpu::instruction_set::{InstructionSet, bodies};
-use crate::cpu::integers;
-use crate::cpu::layout::Map;
-use crate::precision::Precision;
+use crate::amx_convolution::BLOCK;
+use crate::buffers::Buffer;
+use crate::convolution::{Convolution, Term};
+use crate::filter::Filter;
+use crate::instruction_set::{InstructionSet, bodies};
+use crate::integers;
+use crate::layout::Map;
+use crate::rounding::HalfType;
 
 /// AMX, or `None` and a word about it.
 fn amx() -> Option<&'static dyn InstructionSet> {
@@ -87,7 +87,7 @@ fn convolved(
 }
 
 fn rounded(body: &dyn InstructionSet, mut values: Vec<f32>) -> Vec<f32> {
-    body.round(Precision::MixedBf16, &mut values);
+    body.round(HalfType::Bf16, &mut values);
     values
 }
 

@@ -29,7 +29,6 @@ pub fn release_buffers() {
 }
 
 /// Floats in the memory that is kept for later calls.
-#[cfg(test)]
 pub fn kept_floats() -> usize {
     free().iter().map(|lines| 16 * lines.len()).sum()
 }
@@ -92,10 +91,10 @@ pub struct Buffer {
 impl Buffer {
     /// A buffer of `len` floats of unspecified value.
     pub fn stale(len: usize) -> Self {
-        // Unit tests have a line to spare behind every buffer.
-        let wanted = len.div_ceil(16) + usize::from(cfg!(test));
+        // With debug assertions there is a line to spare behind every buffer.
+        let wanted = len.div_ceil(16) + usize::from(cfg!(debug_assertions));
         let lines = reuse(wanted).unwrap_or_else(|| vec![Line([0.0; 16]); wanted]);
-        #[cfg(test)]
+        #[cfg(debug_assertions)]
         let lines = poison::fill(lines);
         Self { lines, len }
     }
@@ -149,7 +148,7 @@ fn reuse(wanted: usize) -> Option<Vec<Line>> {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        #[cfg(test)]
+        #[cfg(debug_assertions)]
         poison::check(self);
         let lines = std::mem::take(&mut self.lines);
         let mut free = free();
@@ -178,9 +177,9 @@ impl DerefMut for Buffer {
     }
 }
 
-/// In unit tests, memory that was not written holds NaN, and so does what follows every buffer:
+/// With debug assertions, memory that was not written holds NaN, and so does what follows every buffer:
 /// reading either shows in a result, writing past the end is noticed when the buffer is dropped.
-#[cfg(test)]
+#[cfg(debug_assertions)]
 mod poison {
     use super::{Buffer, Line};
 
@@ -200,7 +199,7 @@ mod poison {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, debug_assertions))]
 mod tests {
     use std::mem::MaybeUninit;
 

@@ -290,9 +290,9 @@ pub(super) use transposed_quarters;
 #[cfg(test)]
 mod tests {
     use super::{Simd, WHOLE};
-    use crate::cpu::portable::Portable;
+    use crate::portable::Portable;
     #[cfg(target_arch = "x86_64")]
-    use crate::cpu::{avx2::Avx2, avx512::Avx512};
+    use crate::{avx2::Avx2, avx512::Avx512};
 
     const VALUES: [f32; 9] =
         [0.0, -0.0, 1.5, -2.5, 3.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];

@@ -293,10 +293,10 @@ unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::buffers::as_uninit;
-    use crate::cpu::epilogue::Activation;
-    use crate::cpu::instruction_set::bodies;
-    use crate::cpu::integers;
+    use crate::buffers::as_uninit;
+    use crate::epilogue::Activation;
+    use crate::instruction_set::bodies;
+    use crate::integers;
 
     /// Integers, so that sums do not depend on their order.
     #[test]

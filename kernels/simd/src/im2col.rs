@@ -66,7 +66,7 @@ impl Windows<'_> {
 #[cfg(test)]
 mod tests {
     use super::Windows;
-    use crate::cpu::integers;
+    use crate::integers;
 
     #[test]
     fn rows_are_those_of_the_definition() {

@@ -134,8 +134,8 @@ unsafe fn group_of<S: Simd, const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::{Contraction, RowOffsets, Run};
-    use crate::cpu::instruction_set::bodies;
-    use crate::cpu::integers;
+    use crate::instruction_set::bodies;
+    use crate::integers;
 
     #[test]
     fn any_number_of_rows_and_steps_is_summed() {

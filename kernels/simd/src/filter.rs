@@ -166,10 +166,10 @@ fn place(
 #[cfg(test)]
 mod tests {
     use super::Filter;
-    use crate::cpu::convolution::Convolution;
-    use crate::cpu::instruction_set::bodies;
-    use crate::cpu::integers;
-    use crate::cpu::layout::Map;
+    use crate::convolution::Convolution;
+    use crate::instruction_set::bodies;
+    use crate::integers;
+    use crate::layout::Map;
 
     /// That every weight lies at its tap, for its channel on either side, and zeros where there is none.
     #[test]

@@ -189,8 +189,8 @@ pub fn transposed<S: Simd>(simd: S, from: &[f32], columns: usize, to: &mut [f32]
 #[cfg(test)]
 mod tests {
     use super::{Product, Start};
-    use crate::cpu::instruction_set::{InstructionSet, bodies};
-    use crate::cpu::integers;
+    use crate::instruction_set::{InstructionSet, bodies};
+    use crate::integers;
 
     /// Widths about every number of vectors up to three panels.
     fn widths(body: &dyn InstructionSet) -> impl Iterator<Item = usize> {

@@ -3,7 +3,7 @@
 use super::simd::Simd;
 
 /// Lanes in an array, which the compiler turns into whatever the target has: four, or sixteen where
-/// unit tests want the tiles of AVX-512 on every processor.
+/// tests want the tiles of AVX-512 on every processor.
 #[derive(Clone, Copy)]
 pub struct Portable<const LANES: usize = 4>;
 

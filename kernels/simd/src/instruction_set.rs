@@ -18,12 +18,11 @@ use super::planes::Line;
 use super::portable::Portable;
 use super::product::Product;
 use super::rank::RankUpdate;
+use super::rounding::HalfType;
 use super::simd::Simd;
 use super::softmax::Rows;
+use super::steps::{Decay, Moments, Velocity};
 use super::transforms::{Corner, CornerMut};
-use crate::environment::{self, UnknownKernels};
-use crate::optim_step::factors::{Decay, Moments, Velocity};
-use crate::precision::Precision;
 
 /// Calls a macro with all inner loops: each a function of a module here, which takes a
 /// [`Simd`] before what is listed.
@@ -59,7 +58,7 @@ macro_rules! with_loops {
             product::product(job: &Product<'_>, out: &mut [f32]);
             product::transposed(from: &[f32], columns: usize, to: &mut [f32]);
             rank::rank_update(job: &RankUpdate<'_>, w: &mut [f32]);
-            rounding::round(precision: Precision, values: &mut [f32]);
+            rounding::round(to: HalfType, values: &mut [f32]);
             softmax::softmax(scale: f32, columns: usize, scores: &mut [f32]);
             softmax::softmax_scores(rows: &mut Rows<'_>);
             steps::adam(
@@ -163,7 +162,7 @@ with_loops!(implement, (Avx512, [target_feature(enable = "avx512f")]));
 #[cfg(target_arch = "x86_64")]
 with_loops!(implement, (Avx2, [target_feature(enable = "avx2,fma")]));
 with_loops!(implement, (Portable<4>, []));
-#[cfg(test)]
+#[cfg(debug_assertions)]
 with_loops!(implement, (Portable<16>, []));
 
 /// The bodies this processor can run, fastest first.
@@ -182,60 +181,9 @@ pub fn bodies() -> Vec<&'static dyn InstructionSet> {
             }
         }
         bodies.push(Box::new(Body { simd: Portable::<4>, amx: None }));
-        #[cfg(test)]
+        #[cfg(debug_assertions)]
         bodies.push(Box::new(Body { simd: Portable::<16>, amx: None }));
         bodies
     });
     BODIES.iter().map(|body| &**body).collect()
-}
-
-/// The body that operations run on: the one that `FEWSHOT_KERNELS` names, or the fastest.
-///
-/// # Panics
-/// If `FEWSHOT_KERNELS` names something this processor does not have.
-pub fn chosen() -> &'static dyn InstructionSet {
-    static CHOSEN: LazyLock<Result<&'static dyn InstructionSet, UnknownKernels>> =
-        LazyLock::new(|| named(environment::requested()));
-    match &*CHOSEN {
-        Ok(body) => *body,
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// The body that a value of `FEWSHOT_KERNELS` means; the fastest where it names none.
-pub fn named(wanted: Option<&str>) -> Result<&'static dyn InstructionSet, UnknownKernels> {
-    let bodies = bodies();
-    let Some(wanted) = wanted.filter(|wanted| *wanted != "reference") else {
-        return Ok(bodies[0]);
-    };
-    let simple = |name: &str| name.replace('-', "").to_lowercase();
-    let found = bodies.iter().find(|body| simple(body.name()) == simple(wanted));
-    found.copied().ok_or_else(|| UnknownKernels {
-        found: wanted.to_owned(),
-        instructions: bodies.iter().map(|body| simple(body.name())).collect(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_body_is_found_by_its_name() {
-        for body in bodies() {
-            assert_eq!(named(Some(body.name())).ok().unwrap().name(), body.name());
-        }
-        for wanted in [None, Some("reference")] {
-            assert_eq!(named(wanted).ok().unwrap().name(), bodies()[0].name());
-        }
-    }
-
-    #[test]
-    fn a_name_that_no_body_has_is_told_with_those_there_are() {
-        let error = named(Some("mmx")).err().unwrap();
-        assert_eq!(error.found, "mmx");
-        let text = error.to_string();
-        assert!(text.starts_with("FEWSHOT_KERNELS is mmx, but may be here: reference, "), "{text}");
-        assert!(text.ends_with("portable"), "{text}");
-    }
 }
