@@ -17,7 +17,7 @@ use crate::parallel::{Communicator, Reduction};
 use crate::precision::GradScalerConfig;
 
 /// Locked while a thread differentiates.
-pub(super) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Meta-trains a learner on episodes, or on the tasks of another [`TaskSource`], step by step.
 ///
