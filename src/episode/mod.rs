@@ -16,11 +16,10 @@ mod source;
 mod upload;
 
 pub use batch::{EpisodeBatch, EpisodeTensors, Support};
-pub(crate) use batch::{images, labels, one_hot};
+pub(crate) use batch::{images, one_hot};
 pub use draw::{ClassDraw, Episode};
 pub(crate) use draw::{ImageRef, Part};
 pub use error::EpisodeError;
-pub(crate) use features::gathered;
 pub use features::{FeatureBatch, FeatureSampler};
 pub use kind::{Classification, Examples, Measure, Regression, TaskKind};
 pub use placement::DataPlacement;
