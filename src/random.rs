@@ -17,7 +17,6 @@ pub(crate) enum Purpose {
     Sinusoid = 6,
     MiniBatch = 7,
     Sources = 8,
-    Pattern = 9,
     Segment = 10,
     AfterTrials = 11,
     QueryCounts = 12,

@@ -10,14 +10,12 @@ pub mod heads;
 mod maml;
 mod network;
 mod plastic;
-mod plastic_memory;
 
 pub use base_classifier::{BaseClassifier, BaseClassifierConfig, BaseLogits};
 pub use embedding_learner::{AdaptedHead, EmbeddingLearner, ProtoNet};
 pub use maml::{AdaptedMaml, Annealing, Maml};
 pub use network::{AdaptableNetwork, Network};
 pub use plastic::{AdaptedPlastic, Plastic};
-pub use plastic_memory::{AdaptedMemory, PlasticMemory};
 
 use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::CrossEntropyLossConfig;
