@@ -79,8 +79,8 @@ async fn classify(
     let gone = || (StatusCode::SERVICE_UNAVAILABLE, "the model has no answer".to_owned());
     let (sender, answer) = oneshot::channel();
     questions.send((picture, sender)).map_err(|_| gone())?;
-    let found = answer.await.map_err(|_| gone())?;
-    Ok(Json(json!({ "class": found.class(), "probability": found.probability() })))
+    let prediction = answer.await.map_err(|_| gone())?;
+    Ok(Json(json!({ "class": prediction.class(), "probability": prediction.probability() })))
 }
 
 /// Sends the server a red picture.

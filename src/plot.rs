@@ -76,7 +76,7 @@ pub fn drawn<T>(
     Ok(text)
 }
 
-/// What [`write()`] draws a panel with: a title and named curves over time, from 0 to a given end; `x` is the
+/// Draws a panel of [`write()`] with a title and named curves over time, from 0 to a given end; `x` is the
 /// label of the time axis.
 pub fn over_time(
     x: &str,

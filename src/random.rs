@@ -5,7 +5,7 @@ use burn::tensor::{DType, Distribution, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// What random numbers are drawn for. The values are part of the key: they never change.
+/// The purpose of random numbers. The values are part of the key: they never change.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Purpose {

@@ -70,7 +70,7 @@ impl EfficientNetLiteConfig {
         FEATURES
     }
 
-    /// How a picture becomes an image for the published weights.
+    /// The steps from a picture to an image for the published weights.
     pub fn preprocessing(&self) -> Preprocessing {
         Preprocessing::efficientnet_lite()
     }

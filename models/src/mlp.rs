@@ -20,7 +20,7 @@ pub struct MlpConfig {
     /// `context`; 0 for none. 5 in the authors' regression of sine curves.
     #[config(default = 0)]
     pub context: usize,
-    /// What the layers' products compute in; ReLU and features are f32.
+    /// Precision of the layers' products; ReLU and features are f32.
     #[config(default = "Precision::F32")]
     pub precision: Precision,
 }
@@ -91,13 +91,13 @@ impl<B: Backend> Mlp<B> {
         self.through(&self.layers, x)
     }
 
-    /// What the last layer makes of what it gets, for several tasks likewise.
+    /// Output of the last layer for the activations `hidden` of several tasks.
     pub fn last_lanes(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         let last = self.layers.len() - 1;
         linear_stack(hidden, &[self.layers[last].layer()], self.precision)
     }
 
-    /// What the last layer gets, for several tasks likewise.
+    /// Input of the last layer, for several tasks.
     pub fn hidden_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         match &self.layers[..self.layers.len() - 1] {
             [] => self.with_context(x),

@@ -72,7 +72,7 @@ impl ResNet12Config {
         self.widths[3]
     }
 
-    /// How a picture becomes an image for FEAT's and LibFewShot's weights.
+    /// The steps from a picture to an image for FEAT's and LibFewShot's weights.
     pub fn preprocessing(&self) -> Preprocessing {
         Preprocessing::mini_imagenet()
     }

@@ -63,7 +63,7 @@ impl WideResNetConfig {
         64 * self.width
     }
 
-    /// How a picture becomes an image for S2M2's weights.
+    /// The steps from a picture to an image for S2M2's weights.
     pub fn preprocessing(&self) -> Preprocessing {
         Preprocessing::mini_imagenet()
     }

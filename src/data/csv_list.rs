@@ -63,8 +63,11 @@ impl Table {
 
     pub(super) fn column(&self, name: &str) -> Result<usize> {
         self.header.iter().position(|column| column == name).ok_or_else(|| {
-            let found = self.header.iter().collect::<Vec<_>>().join(", ");
-            list_error(&self.path, format!("there is no column {name} in its first line: {found}"))
+            let columns = self.header.iter().collect::<Vec<_>>().join(", ");
+            list_error(
+                &self.path,
+                format!("there is no column {name} in its first line: {columns}"),
+            )
         })
     }
 

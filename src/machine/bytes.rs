@@ -18,7 +18,7 @@ const DECIMAL: [(&str, u64); 4] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
 
 impl Bytes {
-    /// What is left when this share of it stays free.
+    /// The rest when this share of it stays free.
     pub(crate) fn without(self, share: f64) -> Self {
         Self(self.0.saturating_sub((self.0 as f64 * share).ceil() as u64))
     }

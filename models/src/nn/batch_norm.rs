@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RunningAverage;
 
-/// What batch normalisation normalises with.
+/// The moments that batch normalisation uses.
 ///
 /// An explicit choice at every call, because results depend on it: with batch statistics at test
 /// time the queries inform each other, which makes the test transductive.
@@ -61,7 +61,7 @@ pub struct BatchNorm<B: Backend> {
     pub epsilon: f64,
 }
 
-/// What running averages are called, which a module visits as it visits parameters: those of
+/// Names of running averages, which a module visits as it visits parameters: those of
 /// [`BatchNorm`] and Burn's own, and of squared gradients in an inner loop.
 pub const RUNNING_AVERAGES: [&str; 3] = ["running_mean", "running_var", "running_squares"];
 
@@ -99,7 +99,7 @@ impl<B: Backend> BatchNorm<B> {
         Moments { mean: self.running_mean.value(), variance: self.running_var.value() }
     }
 
-    /// What normalisation by running averages multiplies a channel with, and what it adds then, `[c]`.
+    /// Scale and shift of each channel in normalisation by running averages, both `[c]`.
     pub(crate) fn running_map(&self) -> [Tensor<B, 1>; 2] {
         let Moments { mean, variance } = self.running();
         let scale = self.gamma.val() / (variance + self.epsilon).sqrt();

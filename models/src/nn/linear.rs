@@ -11,10 +11,10 @@ pub struct LinearConfig {
     pub d_input: usize,
     /// Length of the output vectors.
     pub d_output: usize,
-    /// Whether a learned vector is added.
+    /// `true` to add a learned vector to the product.
     #[config(default = true)]
     pub bias: bool,
-    /// What the product computes in; the result is f32 under a low one.
+    /// Precision of the product; the result is f32 under a low one.
     #[config(default = "Precision::F32")]
     pub precision: Precision,
 }
@@ -30,7 +30,7 @@ pub struct Linear<B: Backend> {
     pub weight: Param<Tensor<B, 2>>,
     /// Bias, `[d_output]`.
     pub bias: Option<Param<Tensor<B, 1>>>,
-    /// What the product computes in.
+    /// Precision of the product.
     #[module(skip)]
     pub precision: Precision,
 }

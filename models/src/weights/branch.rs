@@ -90,13 +90,13 @@ impl Branch<'_> {
         self.refuse_missing(&own, &fitting, &unknown, N::published_name)?;
         let own = shapes(&network);
         let tensors = fitting.into_iter().map(|(name, (published, tensor))| {
-            let (wanted, tensor) = (&own[&name], renamed(tensor, &name, &own[&name]));
-            if *tensor.shape == wanted[..] {
+            let (expected, tensor) = (&own[&name], renamed(tensor, &name, &own[&name]));
+            if *tensor.shape == expected[..] {
                 return Ok(tensor);
             }
             let (file, parameter) = (self.file.to_owned(), self.named(&published));
-            let (wanted, found) = (wanted.clone(), tensor.shape.to_vec());
-            Err(WeightsError::Shape { file, parameter, wanted, found })
+            let (expected, actual) = (expected.clone(), tensor.shape.to_vec());
+            Err(WeightsError::Shape { file, parameter, expected, actual })
         });
         let tensors = tensors.collect::<Result<_, _>>()?;
         if unknown.is_empty() {
@@ -123,8 +123,8 @@ impl Branch<'_> {
         let alike = unknown.iter().map(|name| (alike(name), name));
         let nearest = alike.filter(|(share, _)| *share >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0));
         let nearest = nearest.map(|(_, name)| name.clone());
-        let (file, missing, wanted) = (self.file.to_owned(), missing.len(), own.len());
-        Err(WeightsError::Missing { file, parameter, nearest, missing, wanted })
+        let (file, missing, expected) = (self.file.to_owned(), missing.len(), own.len());
+        Err(WeightsError::Missing { file, parameter, nearest, missing, expected })
     }
 
     /// The whole name in the file of what has this name under the prefix.

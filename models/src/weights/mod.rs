@@ -24,7 +24,7 @@ pub enum WeightsError {
     /// Weights of another network, which lack `missing` of the network's `wanted` tensors. `parameter` is the first of them, and
     /// `nearest` the name most like it, of those in the file that the network has no use for.
     #[error(
-        "{} has weights of another network: {parameter} is missing{}; {missing} of the network's {wanted} tensors are",
+        "{} has weights of another network: {parameter} is missing{}; {missing} of the network's {expected} tensors are",
         file.display(),
         nearest.as_ref().map_or(String::new(), |name| format!(" (the nearest name in the file is {name})"))
     )]
@@ -33,13 +33,13 @@ pub enum WeightsError {
         parameter: String,
         nearest: Option<String>,
         missing: usize,
-        wanted: usize,
+        expected: usize,
     },
     /// Weights of another network, of which `parameter`, the first such, has another shape.
     #[error(
-        "{} has weights of another network: {parameter} has the shape {found:?}, wanted is {wanted:?}", file.display()
+        "{} has weights of another network: {parameter} has the shape {actual:?}, wanted is {expected:?}", file.display()
     )]
-    Shape { file: PathBuf, parameter: String, wanted: Vec<usize>, found: Vec<usize> },
+    Shape { file: PathBuf, parameter: String, expected: Vec<usize>, actual: Vec<usize> },
     /// Weights of another network, with `unknown` tensors that this one does not have; `names` are up to five of them.
     #[error(
         "{} has weights of another network: {unknown} of its tensors are not in this one: {}{}",

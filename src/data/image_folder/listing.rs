@@ -23,8 +23,8 @@ pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>> {
     let around = folders_around(root)?;
     let Content { folders, pictures } = Content::read(root, &around)?;
     let Some(first) = folders.first() else {
-        let wanted = "subfolders: each class is a folder of images";
-        return Err(DataError::no_classes(root, wanted));
+        let expected = "subfolders: each class is a folder of images";
+        return Err(DataError::no_classes(root, expected));
     };
     if !pictures.is_empty() {
         return Err(DataError::Beside { pictures, folder: first.clone() });
@@ -76,7 +76,7 @@ pub(in crate::data) fn split_folders(root: &Path) -> Option<[PathBuf; 3]> {
     Some([of_names(&["train"])?, of_names(&["val", "validation"])?, of_names(&["test"])?])
 }
 
-/// What is in a folder and not hidden, in order of name.
+/// Entries of a folder that are not hidden, in order of name.
 pub(in crate::data) fn visible_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let paths = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());

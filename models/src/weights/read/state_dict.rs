@@ -62,11 +62,11 @@ impl StateDict {
     ) -> Step<BTreeMap<String, Stored>> {
         let mut stored = |tensor: &Tensor| {
             let storage = storage(&self.values, tensor.storage)?;
-            let (place, found) = place(&storage)?;
+            let (place, length) = place(&storage)?;
             let declared = storage.elements as u64 * storage.kind.size() as u64;
-            if found != declared {
+            if length != declared {
                 return Err(format!(
-                    "declares a storage of {declared} bytes, that of the file has {found}"
+                    "declares a storage of {declared} bytes, that of the file has {length}"
                 ));
             }
             let offset = match self.values.nodes[tensor.offset] {
