@@ -14,7 +14,7 @@ pub type Curve = Vec<(f64, f64)>;
 pub type NamedCurve = (String, RGBColor, Curve);
 /// A part of a drawing.
 pub type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// Why a panel could not be drawn.
+/// Error of drawing a panel.
 pub type PlotError = DrawingAreaErrorKind<std::io::Error>;
 /// A panel with two axes of numbers.
 pub type Chart<'a, 'b> =

@@ -1,4 +1,4 @@
-//! Streams of random numbers, each a pure function of what it is for.
+//! Streams of random numbers, each a pure function of its purpose and index.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Distribution, Tensor};

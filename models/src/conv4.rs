@@ -13,6 +13,7 @@ use crate::nn::batch_norm::track_all;
 use crate::nn::{
     BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool,
 };
+use crate::weights::Pretrained;
 
 /// The step of a block that halves the size of its maps.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
@@ -329,6 +330,8 @@ fn side_by_side<B: Backend>(images: Tensor<B, 5>) -> Tensor<B, 4> {
     let task = |t| images.clone().narrow(0, t, 1).reshape([n, c, h, w]);
     Tensor::cat((0..tasks).map(task).collect(), 1)
 }
+
+impl<B: Backend> Pretrained<B> for Conv4<B> {}
 
 impl<B: Backend> Encoder<B> for Conv4<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {

@@ -27,7 +27,7 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     /// - returns `[t, n, d]`
     ///
     /// # Panics
-    /// Unless [`LANES`](Self::LANES).
+    /// If [`LANES`](Self::LANES) is `false`.
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let _ = (images, statistics);
         panic!("{} has no lanes", self.architecture())

@@ -7,6 +7,7 @@ use fewshot_kernels::{Precision, linear_stack};
 
 use crate::encoder::Encoder;
 use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
+use crate::weights::Pretrained;
 
 /// Configuration of an [`Mlp`].
 #[derive(Config, Debug)]
@@ -46,7 +47,7 @@ impl MlpConfig {
     /// Draws the parameters.
     ///
     /// # Panics
-    /// Without layers.
+    /// If there are no layers.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Mlp<B> {
         assert!(!self.layers.is_empty(), "an Mlp needs at least one layer");
         let first = self.d_input + self.context;
@@ -123,6 +124,8 @@ impl<B: Backend> Mlp<B> {
         Tensor::cat(vec![x, context], D - 1)
     }
 }
+
+impl<B: Backend> Pretrained<B> for Mlp<B> {}
 
 impl<B: Backend> Encoder<B> for Mlp<B> {
     fn encode(&self, images: Tensor<B, 4>, _: BnStatistics) -> Tensor<B, 2> {

@@ -25,9 +25,9 @@ pub enum Node<T> {
     Int(i64),
     /// Bytes or a text, as they are in the file.
     Bytes(Range<usize>),
-    /// Also tuples.
+    /// A list or a tuple.
     List(Vec<usize>),
-    /// Keys and values.
+    /// A dictionary's keys and values.
     Dict(Vec<(usize, usize)>),
     /// A class or function by its module and name, as they are in the file.
     Function(Range<usize>, Range<usize>),

@@ -162,6 +162,6 @@ impl<B: Backend> Encoder<B> for ResNet<B> {
 
 impl<B: Backend> Pretrained<B> for ResNet<B> {
     /// Heads, those of self-supervised training among them.
-    const BESIDE: &'static [&'static str] =
+    const IGNORED_NAMES: &'static [&'static str] =
         &["fc.", "head.", "classifier.", "projection_head.", "projector.", "prototypes."];
 }

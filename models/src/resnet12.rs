@@ -172,6 +172,6 @@ impl<B: Backend> Encoder<B> for ResNet12<B> {
 
 impl<B: Backend> Pretrained<B> for ResNet12<B> {
     /// Heads, and those that tell how far a picture was turned.
-    const BESIDE: &'static [&'static str] =
+    const IGNORED_NAMES: &'static [&'static str] =
         &["fc.", "linear.", "classifier.", "rot_classifier.", "rotate_classifier."];
 }

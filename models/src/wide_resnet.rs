@@ -130,7 +130,7 @@ impl<B: Backend> Encoder<B> for WideResNet<B> {
 
 impl<B: Backend> Pretrained<B> for WideResNet<B> {
     /// Heads, and those that tell how far a picture was turned.
-    const BESIDE: &'static [&'static str] =
+    const IGNORED_NAMES: &'static [&'static str] =
         &["fc.", "linear.", "classifier.", "rot_classifier.", "rotate_classifier."];
 
     fn parameter_name(published: &str) -> String {

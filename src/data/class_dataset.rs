@@ -66,7 +66,7 @@ pub trait ClassDataset: Send + Sync {
     }
 }
 
-/// Beyond every camera, and three of them multiplied do not overflow.
+/// Largest side of an image and number of its channels: beyond every camera, and a product of three does not overflow.
 const LARGEST: usize = 65_535;
 
 /// Channels, height and width of an image; written `1x28x28`.

@@ -139,7 +139,7 @@ struct Listed {
     classes: Vec<ListedClass>,
     /// Places of classes, by their names as rows spell them.
     labels: HashMap<String, usize>,
-    /// And by their names in composed form.
+    /// Places of classes, by their names in composed form.
     names: HashMap<String, usize>,
     pictures: HashMap<FileId, FirstRow>,
     /// Rows that name a picture again.
@@ -150,7 +150,7 @@ struct ListedClass {
     name: String,
     /// Line of its first row.
     line: u64,
-    /// By part.
+    /// Pictures of each part.
     files: [Vec<PathBuf>; 3],
 }
 

@@ -8,7 +8,7 @@ use crate::machine::Bytes;
 /// Broken images that an error names, at most.
 const NAMED: usize = 10;
 
-/// Why data could not be read or used.
+/// Errors of reading and using data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -30,7 +30,7 @@ pub enum DataError {
     #[error("{} of {images} images cannot be read: {}", broken.len(), listed(broken))]
     BrokenImages { images: usize, broken: Vec<BrokenImage> },
     /// An image has another height and width than its data set. `path` is as for `Image`.
-    #[error("{path} has {}x{} pixels, wanted are {}x{}", actual.0, actual.1, expected.0, expected.1)]
+    #[error("{path} has {}x{} pixels, not {}x{}", actual.0, actual.1, expected.0, expected.1)]
     ImageSize { path: PathBuf, expected: (u32, u32), actual: (u32, u32) },
     /// One or both halves of Omniglot are absent.
     #[error(
@@ -44,7 +44,7 @@ pub enum DataError {
     /// have. Lines are counted from 1.
     #[error("the list {path}: {reason}")]
     SplitList { path: PathBuf, reason: String },
-    /// No split has the name that was asked for.
+    /// A name that no split has.
     #[error("{text:?} is no Omniglot split: there are vinyals, finn and finn:SEED")]
     UnknownSplit { text: String },
     /// There are too few classes to split.
@@ -62,10 +62,10 @@ pub enum DataError {
         first_three(pictures),
         if pictures.len() == 1 { "is a picture" } else { "are pictures" }
     )]
-    Beside { pictures: Vec<PathBuf>, folder: PathBuf },
+    PicturesBesideFolder { pictures: Vec<PathBuf>, folder: PathBuf },
     /// The folders of splits are where those of classes are wanted.
     #[error("{path} has the folders of splits ({}): classes are in each of these", splits.join(", "))]
-    OfSplits { path: PathBuf, splits: Vec<String> },
+    SplitFolders { path: PathBuf, splits: Vec<String> },
     /// Two classes have a folder in common.
     #[error("{} and {} lead to one folder, which cannot be of two classes", folders[0].display(), folders[1].display())]
     OneFolder { folders: [PathBuf; 2] },
@@ -113,17 +113,17 @@ pub enum DataError {
     /// The content of a file of features cannot be used.
     #[error("{path}: {source}")]
     FeaturesIn { path: PathBuf, source: Box<DataError> },
-    /// There are no features.
+    /// A set of features without a class.
     #[error("there is no class of features")]
     NoFeatures,
     /// Two classes have one name.
     #[error("there are two classes {class} of features")]
     TwoClasses { class: String },
     /// Rows of features differ in length.
-    #[error("{what} has {actual} features in a row, wanted are {expected}")]
+    #[error("{what} has {actual} features in a row, not {expected}")]
     FeatureLength { what: String, expected: usize, actual: usize },
     /// A tensor, column or row holds no features.
-    #[error("{name} is {actual}, wanted are {expected}")]
+    #[error("{name} is {actual}, not {expected}")]
     NoFeaturesIn { name: String, expected: &'static str, actual: String },
 }
 

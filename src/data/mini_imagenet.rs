@@ -129,7 +129,7 @@ mod tests {
             open(root.path()).unwrap_err().ends_with("train.pkl: last has image 3, there are 3")
         );
         put(root.path(), &name("train"), cache(0, "last", vec![3, 3, 4, 4], [0, 1]));
-        let shape = "images are an array of [3, 3, 4, 4], wanted is [n, h, w, 3]";
+        let shape = "images are an array of [3, 3, 4, 4], not [n, h, w, 3]";
         assert!(open(root.path()).unwrap_err().ends_with(shape));
         put(root.path(), &name("train"), "");
         assert!(open(root.path()).unwrap_err().contains("train.pkl: it is no pickle"));

@@ -13,7 +13,7 @@ pub struct Bytes(pub u64);
 
 const UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-/// Read, never written.
+/// Decimal units, which are read and never written.
 const DECIMAL: [(&str, u64); 4] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
 

@@ -36,7 +36,7 @@ pub enum ParallelError {
          build it with --features mpi, or start it by itself"
     )]
     NotCompiled { rank: usize, size: usize, by: &'static str },
-    /// One of several processes, with a trainer that was told nothing of the others.
+    /// One of several processes, with a trainer that has no communicator.
     #[error(
         "this is process {rank} of {size} that {by} started, and each would train by itself: give \
          the trainer parallel::world() to share its tasks, or Solo if that is meant"

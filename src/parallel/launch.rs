@@ -1,7 +1,7 @@
 /// One of several processes that were started together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Its number, from 0.
+    /// Number of this process, from 0.
     pub rank: usize,
     /// Number of processes started, 1 or more.
     pub size: usize,

@@ -60,7 +60,7 @@ impl<B: AutodiffBackend> ScaledLoss<B> {
 
     /// The scaled loss, for gradients that are made by a chain of passes.
     ///
-    /// They go on as [`ScaledGrads::new`].
+    /// [`ScaledGrads::new`] takes these gradients.
     pub fn into_inner(self) -> Tensor<B, 1> {
         self.loss
     }

@@ -1,4 +1,4 @@
-//! Gradients leave their container all at once, are measured, and come back.
+//! Measures of gradients: they leave their container all at once, and come back.
 
 use burn::module::{AutodiffModule, ParamId, list_param_ids};
 use burn::optim::GradientsParams;

@@ -61,7 +61,7 @@ impl ScaledGrads {
         self.checked::<B, M>(module).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The gradients of a loss that was not scaled, and what will tell whether they are finite: nothing
+    /// The gradients of a loss that was not scaled, and statistics that show later if they are finite: nothing
     /// is read from the device.
     ///
     /// # Panics

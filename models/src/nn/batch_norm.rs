@@ -28,7 +28,7 @@ pub enum BnStatistics {
 pub struct BatchNormConfig {
     /// Number of channels.
     pub num_features: usize,
-    /// Added to the variance.
+    /// Term added to the variance.
     #[config(default = 1e-5)]
     pub epsilon: f64,
     /// Share of the new batch in a running average.
@@ -36,11 +36,11 @@ pub struct BatchNormConfig {
     pub momentum: f64,
 }
 
-/// Batch normalisation with the record of `burn::nn::BatchNorm`, told what to normalise with.
+/// Batch normalisation with the record of `burn::nn::BatchNorm`, for which each call chooses the moments.
 ///
 /// # Conventions
 /// Burn's layer uses batch statistics whenever its backend differentiates and running ones
-/// otherwise; this one does as it is told. Running variances are averages of the biased variance, as
+/// otherwise; this one uses those of the call. Running variances are averages of the biased variance, as
 /// in Burn; PyTorch averages the unbiased one.
 ///
 /// # Source
@@ -57,7 +57,7 @@ pub struct BatchNorm<B: Backend> {
     pub running_var: RunningAverage<B>,
     /// Share of the new batch in a running average.
     pub momentum: f64,
-    /// Added to the variance.
+    /// Term added to the variance.
     pub epsilon: f64,
 }
 

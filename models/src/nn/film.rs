@@ -35,7 +35,7 @@ pub struct FilmConfig {
 pub struct Film<B: Backend> {
     /// The description of a task, `[context]`.
     pub context: Param<Tensor<B, 1>>,
-    /// Context to scales and then shifts, `[context]` to `[2 * channels]`.
+    /// Map from the context to scales and then shifts, `[context]` to `[2 * channels]`.
     pub map: Linear<B>,
 }
 

@@ -22,8 +22,8 @@ pub struct LinearConfig {
 /// `y = x W + b`, as `burn::nn::Linear`, but differentiable any number of times.
 ///
 /// # Conventions
-/// The weight is `[d_input, d_output]` as in Burn, the transpose of PyTorch's; loading PyTorch
-/// weights through `burn-store` turns it. Drawn as in PyTorch, uniform within `1 / sqrt(d_input)`.
+/// The weight is `[d_input, d_output]` as in Burn, the transpose of PyTorch's; [`load_weights`](crate::Pretrained::load_weights)
+/// turns PyTorch's. Drawn as in PyTorch, uniform within `1 / sqrt(d_input)`.
 #[derive(Module, Debug)]
 pub struct Linear<B: Backend> {
     /// Weight, `[d_input, d_output]`.

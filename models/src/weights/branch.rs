@@ -70,7 +70,7 @@ impl Branch<'_> {
         let is_own = |published: &str| own.contains_key(&N::parameter_name(published));
         let inside = given.iter().filter_map(|(name, tensor)| {
             let published = name.strip_prefix(self.prefix)?;
-            let taken = is_own(published) || !is_beside::<B, N>(published, &is_own);
+            let taken = is_own(published) || !is_ignored::<B, N>(published, &is_own);
             taken.then(|| (published.to_owned(), tensor.clone()))
         });
         let (mut fitting, mut unknown) = (BTreeMap::new(), Vec::new());
@@ -134,13 +134,17 @@ impl Branch<'_> {
 }
 
 /// Tells whether no feature depends on a tensor: one of those that the network lists, or the number of batches that a norm saw.
-fn is_beside<B: Backend, N: Pretrained<B>>(published: &str, is_own: impl Fn(&str) -> bool) -> bool {
+fn is_ignored<B: Backend, N: Pretrained<B>>(
+    published: &str,
+    is_own: impl Fn(&str) -> bool,
+) -> bool {
     let listed = |of: &&str| match of.ends_with('.') {
         true => published.starts_with(*of),
         false => published == *of,
     };
     let norm = published.strip_suffix("num_batches_tracked");
-    N::BESIDE.iter().any(listed) || norm.is_some_and(|norm| is_own(&format!("{norm}running_mean")))
+    N::IGNORED_NAMES.iter().any(listed)
+        || norm.is_some_and(|norm| is_own(&format!("{norm}running_mean")))
 }
 
 /// A parameter's published name, if it is another block's `like`, of which the `published` name is known.

@@ -265,7 +265,11 @@ fn check_class(name: &str, rows: &[f32], length: usize) -> Result {
 }
 
 fn not_finite(name: String) -> DataError {
-    DataError::NoFeaturesIn { name, expected: "finite numbers", actual: "not finite".to_owned() }
+    DataError::NoFeaturesIn {
+        name,
+        expected: "finite numbers",
+        actual: "NaN or infinite".to_owned(),
+    }
 }
 
 fn extension(path: &Path) -> Option<&str> {

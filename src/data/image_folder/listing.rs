@@ -27,7 +27,7 @@ pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>> {
         return Err(DataError::no_classes(root, expected));
     };
     if !pictures.is_empty() {
-        return Err(DataError::Beside { pictures, folder: first.clone() });
+        return Err(DataError::PicturesBesideFolder { pictures, folder: first.clone() });
     }
     refuse_splits(root, &folders, &around)?;
     let (mut classes, mut owners) = (BTreeMap::new(), HashMap::new());
@@ -53,7 +53,7 @@ pub(in crate::data) fn classes_of(folder: &Path) -> Result<Vec<Class<PathBuf>>> 
     }
     for below in folders {
         if !files_below(&below, &EXTENSIONS)?.is_empty() {
-            return Err(DataError::Beside { pictures, folder: below });
+            return Err(DataError::PicturesBesideFolder { pictures, folder: below });
         }
     }
     Ok(vec![class_of(folder)?])
@@ -170,7 +170,7 @@ fn refuse_splits(root: &Path, folders: &[PathBuf], around: &HashSet<FileId>) -> 
         }
     }
     let splits = splits.into_iter().map(str::to_owned).collect();
-    Err(DataError::OfSplits { path: root.to_owned(), splits })
+    Err(DataError::SplitFolders { path: root.to_owned(), splits })
 }
 
 /// A folder and those that it is in.

@@ -53,7 +53,7 @@ impl StateDict {
     /// The tensors, where `place` finds the storages and says how many bytes each has.
     ///
     /// # Errors
-    /// With the first whose storage is not found, or is not as it says.
+    /// The error of the first tensor whose storage is absent, or has another size than the tensor declares.
     pub(super) fn stored(
         self,
         file: &Rc<File>,
