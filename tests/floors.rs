@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules of `src/` from the lowest floor up; a row may import rows above it in this table.
-const FLOORS: [&[&str]; 15] = [
+const FLOORS: [&[&str]; 14] = [
     &["files", "machine", "phase", "random", "settings"],
     &["data", "plot"],
     &["metric"],
@@ -19,7 +19,6 @@ const FLOORS: [&[&str]; 15] = [
     &["adapted"],
     &["train"],
     &["catalog"],
-    &["cli"],
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -83,6 +82,6 @@ fn every_module_has_a_floor() {
     for entry in fs::read_dir(&src).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let module = name.trim_end_matches(".rs");
-        assert!(["lib", "main"].contains(&module) || floor(module).is_some(), "{module}");
+        assert!(module == "lib" || floor(module).is_some(), "{module}");
     }
 }

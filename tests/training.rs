@@ -1,8 +1,6 @@
 //! Training as a whole: it learns, it resumes bit for bit, and nothing is lost when it fails.
 #![cfg(feature = "flex")]
 
-#[path = "training/patterns.rs"]
-mod patterns;
 #[path = "training/reading.rs"]
 mod reading;
 #[path = "training/reptile.rs"]

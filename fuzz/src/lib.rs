@@ -1,5 +1,5 @@
 //! Files and requests of strangers. Each function takes one input of its kind as the library or the server
-//! takes it, and panics where the answer is neither a refusal nor sound. `tests/reliability.rs` runs the same
+//! takes it, and panics where the answer is neither a refusal nor sound. `cli/tests/reliability.rs` runs the same
 //! functions on the inputs that are kept in `corpus/` and `found/`.
 
 mod server;

@@ -20,7 +20,7 @@ use crate::inference::fused_conv2d::FusedConv;
 use crate::inference::fused_linear::FusedLinear;
 use crate::inference::layer_norm::LayerNorm;
 use crate::inverse_power::InversePower;
-use crate::layers::LayerTable;
+use crate::layers::{FusedLayers, LayerTable};
 use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::StepCall;
@@ -89,7 +89,7 @@ bodies! {
 /// Layers, metrics and stacks at a level of autodiff.
 fn add_level<B>(registry: &mut Registry, place: Place)
 where
-    B: FusedMetrics + Runs<Twice<StackCall>> + Runs<Twice<LinearCall>>,
+    B: FusedLayers + FusedMetrics + Runs<Twice<StackCall>> + Runs<Twice<LinearCall>>,
 {
     registry.add_backend::<B>(place);
     registry.add(LayerTable::<B>::new);
@@ -97,22 +97,28 @@ where
     add_stacks::<B>(registry);
 }
 
+/// Adds the bodies of these levels of autodiff, with those that `more` adds.
+macro_rules! add_levels {
+    ($registry:ident, $place:expr, $more:ident, $($level:ty),+ $(,)?) => {$(
+        add_level::<$level>($registry, $place);
+        $more::<$level>($registry);
+    )+};
+}
+
 /// A backend bare, and under one and two levels of autodiff, the inner one with either strategy.
 fn add_host<B: HostBackend>(registry: &mut Registry) {
-    fn add<B>(registry: &mut Registry)
-    where
-        B: FusedMetrics + Runs<Twice<StackCall>> + Runs<Twice<LinearCall>> + Runs<Axpy>,
-    {
-        add_level::<B>(registry, Place::Host);
-        add_sums::<B>(registry);
-    }
     add_steps::<B>(registry);
     add_inference::<B>(registry);
-    add::<B>(registry);
-    add::<Autodiff<B>>(registry);
-    add::<Balanced<B>>(registry);
-    add::<Autodiff<Autodiff<B>>>(registry);
-    add::<Autodiff<Balanced<B>>>(registry);
+    add_levels!(
+        registry,
+        Place::Host,
+        add_sums,
+        B,
+        Autodiff<B>,
+        Balanced<B>,
+        Autodiff<Autodiff<B>>,
+        Autodiff<Balanced<B>>,
+    );
 }
 
 /// An accelerator, under Burn's fusion if that is there.
@@ -127,16 +133,13 @@ type Device<R, F, I, BT> = burn_fusion::Fusion<CubeBackend<R, F, I, BT>>;
 fn add_device<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>(
     registry: &mut Registry,
 ) {
-    macro_rules! add {
-        ($($level:ty),+ $(,)?) => {$(
-            add_level::<$level>(registry, Place::Device);
-            add_lists::<$level>(registry);
-        )+};
-    }
     add_steps::<Device<R, F, I, BT>>(registry);
     add_device_steps::<Device<R, F, I, BT>>(registry);
     registry.add(LimitTable::<Device<R, F, I, BT>>::new);
-    add!(
+    add_levels!(
+        registry,
+        Place::Device,
+        add_lists,
         Device<R, F, I, BT>,
         Autodiff<Device<R, F, I, BT>>,
         Balanced<Device<R, F, I, BT>>,

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::sync::LazyLock;
 
+use fewshot_simd::instruction_set::{InstructionSet, bodies};
+
 /// `FEWSHOT_KERNELS` has a value that means nothing here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("FEWSHOT_KERNELS is {found}, but may be here: reference, {}", .instructions.join(", "))]
@@ -20,6 +22,33 @@ pub fn requested() -> Option<&'static str> {
         (!value.is_empty()).then_some(value)
     });
     WANTED.as_deref()
+}
+
+/// The body that operations run on: the one that `FEWSHOT_KERNELS` names, or the fastest.
+///
+/// # Panics
+/// If `FEWSHOT_KERNELS` names something this processor does not have.
+pub fn chosen() -> &'static dyn InstructionSet {
+    static CHOSEN: LazyLock<Result<&'static dyn InstructionSet, UnknownKernels>> =
+        LazyLock::new(|| named(requested()));
+    match &*CHOSEN {
+        Ok(body) => *body,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The body that a value of `FEWSHOT_KERNELS` means; the fastest where it names none.
+pub fn named(wanted: Option<&str>) -> Result<&'static dyn InstructionSet, UnknownKernels> {
+    let bodies = bodies();
+    let Some(wanted) = wanted.filter(|wanted| *wanted != "reference") else {
+        return Ok(bodies[0]);
+    };
+    let simple = |name: &str| name.replace('-', "").to_lowercase();
+    let found = bodies.iter().find(|body| simple(body.name()) == simple(wanted));
+    found.copied().ok_or_else(|| UnknownKernels {
+        found: wanted.to_owned(),
+        instructions: bodies.iter().map(|body| simple(body.name())).collect(),
+    })
 }
 
 /// True if `FEWSHOT_LAUNCH_BLOCKING` asks to wait for each kernel, so that a device's error names the one that
@@ -71,6 +100,25 @@ pub fn with_reference<T>(work: impl FnOnce() -> T) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_is_found_by_its_name() {
+        for body in bodies() {
+            assert_eq!(named(Some(body.name())).ok().unwrap().name(), body.name());
+        }
+        for wanted in [None, Some("reference")] {
+            assert_eq!(named(wanted).ok().unwrap().name(), bodies()[0].name());
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_body_has_is_told_with_those_there_are() {
+        let error = named(Some("mmx")).err().unwrap();
+        assert_eq!(error.found, "mmx");
+        let text = error.to_string();
+        assert!(text.starts_with("FEWSHOT_KERNELS is mmx, but may be here: reference, "), "{text}");
+        assert!(text.ends_with("portable"), "{text}");
+    }
 
     #[test]
     fn the_reference_is_asked_for_inside_alone() {

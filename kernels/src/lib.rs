@@ -65,7 +65,6 @@ pub mod batch_norm;
 pub mod channels;
 pub mod conv2d;
 pub mod conv_stack;
-mod cpu;
 #[cfg(feature = "cube")]
 mod cube;
 pub mod distances;
@@ -114,9 +113,9 @@ pub use backends::register_host;
 pub use batch_norm::{NormStatistics, batch_norm};
 pub use conv_stack::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};
 pub use conv2d::conv2d;
-pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use environment::{UnknownKernels, with_reference};
+pub use fewshot_simd::release_buffers;
 pub use gather_images::{GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};

@@ -12,7 +12,6 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 
-use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::fallback::{all_f32, goes_into_f32};
 
@@ -134,7 +133,7 @@ pub fn route<B: Backend>() -> Route {
         return Route::Forced;
     }
     match place::<B>() {
-        Some(Place::Host) => Route::Host(cpu::instructions()),
+        Some(Place::Host) => Route::Host(environment::chosen().name()),
         Some(Place::Device) => Route::Device("CubeCL"),
         None => Route::Reference,
     }
@@ -167,7 +166,7 @@ pub(crate) fn taken<B: Backend>() -> fn(DType) -> bool {
 /// # Errors
 /// If it has another value than [`route`] tells of, or names instructions that this processor lacks.
 pub fn check_environment() -> Result<(), UnknownKernels> {
-    cpu::instruction_set::named(environment::requested()).map(|_| ())
+    environment::named(environment::requested()).map(|_| ())
 }
 
 /// The table of this type, unless the reference is asked for.

@@ -22,7 +22,7 @@ pub struct Support<B: Backend> {
 /// The tensors of an [`EpisodeBatch`].
 #[derive(Clone, Debug)]
 pub struct EpisodeTensors<B: Backend> {
-    /// What each task is learned from, `n = ways * shots`.
+    /// Labelled examples of each task, `n = ways * shots`.
     pub support: Support<B>,
     /// Images to be classified, `[t, q, c, h, w]`, `q = ways * queries`.
     pub queries: Tensor<B, 5>,
@@ -50,7 +50,7 @@ pub struct EpisodeBatch<B: Backend> {
 #[derive(Clone, Debug)]
 struct DeferredGather<B: Backend> {
     bank: Tensor<B, 1, Int>,
-    /// Of each task the support, then the queries, as `gather_images` takes them.
+    /// Images of each task, the support before the queries, as `gather_images` takes them.
     chosen: Tensor<B, 2, Int>,
     /// For all of them.
     call: GatherCall,
@@ -63,7 +63,7 @@ struct DeferredGather<B: Backend> {
 pub(super) type Labels = DeviceCache<[usize; 3]>;
 
 impl<B: Backend> Support<B> {
-    /// Those of some of the tasks.
+    /// Examples of some of the tasks.
     pub(super) fn part(&self, tasks: Range<usize>) -> Self {
         Self {
             images: self.images.clone().narrow(0, tasks.start, tasks.len()),
@@ -179,7 +179,7 @@ impl<B: Backend> EpisodeBatch<B> {
         }
     }
 
-    /// Which class of its dataset each way of each task is, task after task; `None` of a batch that was
+    /// Class of the dataset that each way of each task is, task after task; `None` of a batch that was
     /// made of tensors. Where classes are drawn in one of four turns, a class in a turn is one of its own:
     /// `4 * class + turn`.
     pub fn classes(&self) -> Option<&[usize]> {
@@ -217,7 +217,7 @@ impl<B: Backend> EpisodeBatch<B> {
     /// The images of `episodes` by their places in the dataset's block, which is taken to `device`.
     ///
     /// # Panics
-    /// As [`gather`](Self::gather), and where there is no block.
+    /// Panics like [`gather`](Self::gather), and where there is no block.
     pub(super) fn of_block(
         dataset: &dyn ClassDataset,
         episodes: &[Episode],
@@ -294,7 +294,7 @@ fn classes(dataset: &(impl ClassDataset + ?Sized), episodes: &[Episode]) -> Arc<
     }
 }
 
-/// Of each task the support, then the queries: four times the place of an image, plus its turns.
+/// Images of each task, the support before the queries: four times the place of an image, plus its turns.
 fn choices(dataset: &dyn ClassDataset, episodes: &[Episode]) -> Vec<i32> {
     let choice = |ImageRef { class, example, turn }| {
         let place = dataset.block_image(class, example, turn);
@@ -362,7 +362,7 @@ fn scale<B: Backend>(x: Tensor<B, 4>, scaling: &Scaling) -> Tensor<B, 4> {
     if shifted { x + per_channel(shifts) } else { x }
 }
 
-/// Those of examples in the order of their classes, `[t, ways * per_class]`.
+/// Labels of examples in the order of their classes, `[t, ways * per_class]`.
 pub(crate) fn labels<B: Backend>(
     tasks: usize,
     ways: usize,

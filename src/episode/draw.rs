@@ -2,7 +2,7 @@ use super::{EpisodeError, Protocol};
 use crate::data::QuarterTurn;
 use crate::random::Stream;
 
-/// Which examples an episode is made of.
+/// Examples of an episode, by their class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Episode {
     /// One draw a way; the position is the label.
@@ -23,14 +23,14 @@ pub struct ClassDraw {
 }
 
 /// An image as an episode shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ImageRef {
     pub(crate) class: usize,
     pub(crate) example: usize,
     pub(crate) turn: QuarterTurn,
 }
 
-/// What an example of an episode is there for.
+/// Purpose of an example in an episode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
     Support,
@@ -67,7 +67,7 @@ impl Episode {
     }
 }
 
-/// Whether episodes of `protocol` can be drawn where one may show `needed` examples of a class.
+/// Checks that episodes of `protocol` can be drawn, of which one may show `needed` examples of a class.
 pub(super) fn check(
     classes: usize,
     examples: impl Fn(usize) -> usize,

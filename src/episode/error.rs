@@ -11,9 +11,6 @@ pub enum EpisodeError {
     /// A regression task without an example to learn from or to be judged by, or with too many.
     #[error("a regression task has from 1 to 2^24 shots and queries, not {shots} and {queries}")]
     Samples { shots: usize, queries: usize },
-    /// Patterns too short to be degraded, or too long to be drawn.
-    #[error("a pattern has from 2 to 2^24 values, not {found}")]
-    PatternLength { found: usize },
     /// Fewer classes than ways.
     #[error("a {ways}-way episode needs {ways} classes, the split has {found}")]
     NotEnoughClasses { ways: usize, found: usize },

@@ -4,13 +4,13 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::{Episode, EpisodeError, Part, Protocol, QueryCounts, draw, uploaded};
+use super::{Episode, EpisodeError, ImageRef, Part, Protocol, QueryCounts, draw, uploaded};
 use crate::data::Features;
 use crate::random::{Purpose, Stream};
 
 /// Draws episodes of [`Features`]: the one with index `i` is a pure function of the seed and `i`.
 ///
-/// It is that of an [`EpisodeSampler`](super::EpisodeSampler) with the same seed over a dataset of
+/// The episode is that of an [`EpisodeSampler`](super::EpisodeSampler) with the same seed over a dataset of
 /// as many classes and examples in the same order.
 ///
 /// # Example
@@ -42,15 +42,15 @@ pub struct FeatureSampler {
 /// Examples are ordered by class, and a class's examples as drawn; no learner relies on it.
 #[derive(Clone, Debug)]
 pub struct FeatureBatch<B: Backend> {
-    /// What each task is learned from, `[t, n, d]`, `n = ways * shots`.
+    /// Features of the labelled examples, `[t, n, d]`, `n = ways * shots`.
     pub support: Tensor<B, 3>,
-    /// Labels from 0 to `ways - 1`, `[t, n]`.
+    /// Labels of the support from 0 to `ways - 1`, `[t, n]`.
     pub labels: Tensor<B, 2, Int>,
     /// Number of classes.
     pub ways: usize,
-    /// What is to be classified, `[t, q, d]`, `q = ways * queries`.
+    /// Features of the queries, `[t, q, d]`, `q = ways * queries`.
     pub queries: Tensor<B, 3>,
-    /// Their labels, `[t, q]`.
+    /// Labels of the queries, `[t, q]`.
     pub query_labels: Tensor<B, 2, Int>,
 }
 
@@ -86,7 +86,7 @@ impl FeatureSampler {
         Ok(self)
     }
 
-    /// What episodes are drawn from.
+    /// Features that episodes are drawn from.
     pub fn features(&self) -> &Features {
         &self.features
     }
@@ -101,7 +101,7 @@ impl FeatureSampler {
         self.seed
     }
 
-    /// How queries spread over classes.
+    /// Spread of the queries over classes.
     pub fn query_counts(&self) -> QueryCounts {
         self.counts
     }
@@ -129,43 +129,40 @@ impl FeatureSampler {
         assert_eq!(rows.dims()[0], self.features.rows(), "as many rows as there are features");
         let indices: Vec<_> = indices.into_iter().collect();
         let episodes = indices.into_par_iter().map(|index| self.episode(index));
-        let episodes: Vec<_> = episodes.collect();
-        let part = |part| {
-            let places = episodes.iter().flat_map(|episode| self.rows(episode, part));
-            gathered(rows, places, episodes.len())
+        let row = |example: ImageRef| self.features.rows_of(example.class).start + example.example;
+        FeatureBatch::of_rows(&episodes.collect::<Vec<_>>(), self.protocol.ways, rows, row)
+    }
+}
+
+impl<B: Backend> FeatureBatch<B> {
+    /// Episodes whose examples are rows of a matrix `[rows, d]`, each in the place that `row` gives.
+    pub(crate) fn of_rows(
+        episodes: &[Episode],
+        ways: usize,
+        rows: &Tensor<B, 2>,
+        row: impl Fn(ImageRef) -> usize,
+    ) -> Self {
+        let (tasks, device) = (episodes.len(), rows.device());
+        let per_task = |count| [tasks, count / tasks.max(1)];
+        let features = |part| {
+            let places = episodes.iter().flat_map(|episode| episode.shown(part));
+            let places: Vec<_> = places.map(|example| row(example) as i32).collect();
+            let ([tasks, examples], count) = (per_task(places.len()), places.len());
+            let places = Tensor::from_data(TensorData::new(places, [count]), &device);
+            rows.clone().select(0, places).reshape([tasks, examples, rows.dims()[1]])
         };
-        FeatureBatch {
-            support: part(Part::Support),
-            labels: labels(&episodes, Part::Support, &rows.device()),
-            ways: self.protocol.ways,
-            queries: part(Part::Query),
-            query_labels: labels(&episodes, Part::Query, &rows.device()),
+        let labels = |part| {
+            let labels = episodes.iter().flat_map(|episode| episode.labels(part));
+            let labels: Vec<_> = labels.map(|label| label as i32).collect();
+            let shape = per_task(labels.len());
+            uploaded(labels, shape, &device)
+        };
+        Self {
+            support: features(Part::Support),
+            labels: labels(Part::Support),
+            ways,
+            queries: features(Part::Query),
+            query_labels: labels(Part::Query),
         }
     }
-
-    /// The rows that a part of an episode shows, class by class.
-    pub(crate) fn rows(&self, episode: &Episode, part: Part) -> impl Iterator<Item = usize> {
-        let shown = episode.shown(part);
-        shown.map(|shown| self.features.rows_of(shown.class).start + shown.example)
-    }
-}
-
-/// Rows `[n, d]` of `tasks` tasks, each with as many of the `places`, `[tasks, n, d]`.
-pub(crate) fn gathered<B: Backend>(
-    rows: &Tensor<B, 2>,
-    places: impl Iterator<Item = usize>,
-    tasks: usize,
-) -> Tensor<B, 3> {
-    let places: Vec<_> = places.map(|row| row as i32).collect();
-    let (count, [_, length]) = (places.len(), rows.dims());
-    let places = Tensor::from_data(TensorData::new(places, [count]), &rows.device());
-    rows.clone().select(0, places).reshape([tasks, count / tasks.max(1), length])
-}
-
-/// Those of a part of each episode, `[t, n]`.
-fn labels<B: Backend>(episodes: &[Episode], part: Part, device: &B::Device) -> Tensor<B, 2, Int> {
-    let labels = episodes.iter().flat_map(|episode| episode.labels(part));
-    let labels: Vec<_> = labels.map(|label| label as i32).collect();
-    let shape = [episodes.len(), labels.len() / episodes.len().max(1)];
-    uploaded(labels, shape, device)
 }

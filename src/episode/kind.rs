@@ -7,18 +7,19 @@ use fewshot_kernels::{TaskLoss, TaskLossOptions, task_loss_with};
 use serde::{Deserialize, Serialize};
 
 use super::{EpisodeBatch, RegressionBatch, Support};
+use crate::metric::accuracies;
 
 /// A kind of task: its input and target tensors, its loss and its score.
 ///
 /// [`Classification`] and [`Regression`] are such kinds; a kind of your own takes its place beside
 /// them.
 pub trait TaskKind: Copy + Debug + Send + Sync + 'static {
-    /// What tasks are learned from.
+    /// Labelled examples of tasks.
     type Support<B: Backend>: Sync;
     /// Whole tasks.
     type Batch<B: Backend>: Sync;
 
-    /// What a test of a learner tells.
+    /// Figure that a test of a learner reports.
     const MEASURE: Measure;
 
     /// Number of tasks.
@@ -27,7 +28,7 @@ pub trait TaskKind: Copy + Debug + Send + Sync + 'static {
     /// Length of an output: classes, or values.
     fn outputs<B: Backend>(support: &Self::Support<B>) -> usize;
 
-    /// What the tasks of a batch are learned from.
+    /// Labelled examples of the tasks of a batch.
     fn support<B: Backend>(batch: &Self::Batch<B>) -> &Self::Support<B>;
 
     /// The inputs that the tasks of a batch are judged by, `[t, q, c, h, w]`.
@@ -65,7 +66,7 @@ pub trait TaskKind: Copy + Debug + Send + Sync + 'static {
     }
 }
 
-/// What the outputs of tasks are judged by.
+/// Figure of the outputs of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -150,9 +151,7 @@ impl TaskKind for Classification {
     }
 
     fn scores<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
-        let tasks = logits.dims()[0];
-        let right = logits.argmax(2).equal(targets.argmax(2)).float();
-        right.mean_dim(1).reshape([tasks])
+        accuracies(logits, targets.argmax(2).squeeze_dim(2))
     }
 }
 
@@ -212,7 +211,7 @@ impl TaskKind for Regression {
 }
 
 impl Measure {
-    /// What a mean is multiplied by for reports: 100 for percent, or 1.
+    /// Factor of a mean in reports: 100 for percent, or 1.
     pub fn unit(self) -> f64 {
         match self {
             Self::Accuracy => 100.0,
@@ -220,7 +219,7 @@ impl Measure {
         }
     }
 
-    /// Whether `new` is better than `old`.
+    /// True if `new` is better than `old`.
     pub fn improves(self, new: f64, old: f64) -> bool {
         match self {
             Self::Accuracy => new > old,

@@ -22,10 +22,10 @@ pub enum DataPlacement {
     Host,
 }
 
-/// What [`DataPlacement::Auto`] takes of the free memory, one part in so many.
+/// Divisor of the free memory, of which [`DataPlacement::Auto`] takes one part.
 const SHARE: u64 = 4;
 
-/// What it takes where free memory is not known, in bytes.
+/// Bytes that [`DataPlacement::Auto`] takes where free memory is not known.
 const UNKNOWN: u64 = 1 << 30;
 
 impl DataPlacement {
@@ -52,8 +52,8 @@ impl DataPlacement {
     }
 }
 
-/// Whether episodes of `dataset` can be gathered on `device`, with `room` bytes for its images; where
-/// they are already, they need none.
+/// Checks that episodes of `dataset` can be gathered on `device`, with `room` bytes for its images. Images that
+/// are there already need no room.
 fn fits<B: Backend>(
     dataset: &dyn ClassDataset,
     device: &B::Device,

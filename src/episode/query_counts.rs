@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::{EpisodeError, Protocol};
 use crate::random::{Purpose, Stream};
 
-/// How the queries of an episode spread over its classes.
+/// Spread of the queries of an episode over its classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryCounts {

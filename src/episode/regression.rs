@@ -14,9 +14,9 @@ const TASKS_OF_A_THREAD: usize = 64;
 /// Regression tasks as tensors, with a task axis in front.
 #[derive(Clone, Debug)]
 pub struct RegressionBatch<B: Backend> {
-    /// What each task is learned from.
+    /// Examples that each task is learned from.
     pub support: Examples<B>,
-    /// What each task is judged by.
+    /// Examples that each task is judged by.
     pub queries: Examples<B>,
 }
 

@@ -61,7 +61,7 @@ impl EpisodeSampler {
         &*self.dataset
     }
 
-    /// How many different [classes](EpisodeBatch::classes) the ways of episodes are.
+    /// Number of different [classes](EpisodeBatch::classes) among the ways of episodes.
     pub fn base_classes(&self) -> usize {
         let turns = if self.dataset.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
         turns * self.dataset.classes()

@@ -10,14 +10,12 @@ pub mod heads;
 mod maml;
 mod network;
 mod plastic;
-mod plastic_memory;
 
 pub use base_classifier::{BaseClassifier, BaseClassifierConfig, BaseLogits};
 pub use embedding_learner::{AdaptedHead, EmbeddingLearner, ProtoNet};
 pub use maml::{AdaptedMaml, Annealing, Maml};
 pub use network::{AdaptableNetwork, Network};
 pub use plastic::{AdaptedPlastic, Plastic};
-pub use plastic_memory::{AdaptedMemory, PlasticMemory};
 
 use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -31,6 +29,7 @@ use serde_json::Value;
 use self::heads::EmbeddedSupport;
 use crate::adapt::AdaptError;
 use crate::episode::{Classification, TaskKind};
+pub use crate::metric::accuracies;
 use crate::phase::{Phase, phase_on};
 use crate::precision::{LossScale, Precision, ScaledGrads};
 
@@ -203,11 +202,4 @@ fn scaled_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
 pub fn cross_entropy<B: Backend>(logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
     let loss = CrossEntropyLossConfig::new().init(&logits.device());
     loss.forward(logits.flatten(0, 1), labels.flatten(0, 1))
-}
-
-/// Share of queries of each task whose largest logit is at their label, `[t]`.
-pub fn accuracies<B: Backend>(logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-    let [tasks, queries, _] = logits.dims();
-    let predicted = logits.argmax(2).reshape([tasks, queries]);
-    predicted.equal(labels).float().mean_dim(1).reshape([tasks])
 }

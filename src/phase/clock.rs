@@ -3,16 +3,16 @@ use std::time::{Duration, Instant};
 
 use super::{Phase, PhaseTimes};
 
-/// The phases that a thread is in, one within the other, and what they took so far.
+/// Phases that a thread is in, one within the other, and their times so far.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     pub(super) waits: bool,
-    /// The innermost is last.
+    /// Phases from the outermost to the innermost.
     within: Vec<Phase>,
-    /// Since when the innermost has been counted.
+    /// Start of the time that is not counted yet.
     since: Option<Instant>,
     times: PhaseTimes,
-    /// The innermost phase that a panic left, until it is asked for.
+    /// Innermost phase that a panic left, until it is taken.
     pub(super) failed: Option<Phase>,
 }
 
@@ -35,7 +35,7 @@ impl Clock {
         std::mem::take(&mut self.times)
     }
 
-    /// Counts up to now; the innermost phase.
+    /// Counts up to now, and returns the innermost phase.
     pub(super) fn pause(&mut self, now: Instant) -> Option<Phase> {
         self.count(now);
         self.within.last().copied()

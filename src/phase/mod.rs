@@ -1,8 +1,8 @@
 //! Where the time of training goes.
 //!
-//! A trainer and its learners tell what they are at with [`phase`] or [`phase_on`]; [`take`] gives
-//! what every [`Phase`] took on this thread, and on those that worked for it. Each phase is a `tracing`
-//! span besides, of the target `fewshot` and its own name, for whoever subscribes.
+//! A trainer and its learners run each part of a step in [`phase`] or [`phase_on`]; [`take`] gives
+//! the time of every [`Phase`] on this thread, and on the threads that worked for it. Each phase is also a
+//! `tracing` span of the target `fewshot` with the name of the phase, for whoever subscribes.
 
 mod clock;
 
@@ -20,7 +20,7 @@ use clock::Clock;
 /// A [`Phase`] and a field of [`PhaseTimes`] for each of these.
 macro_rules! phases {
     ($($(#[$doc:meta])* $phase:ident $field:ident;)*) => {
-        /// What a training step is at.
+        /// Part of a training step.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Phase {
             $($(#[$doc])* $phase,)*
@@ -150,8 +150,8 @@ pub fn phase<T>(phase: Phase, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// As [`phase`], and while this thread [waits](wait_for_devices) for devices, from when `device` has
-/// done all before to when it has done its part.
+/// Runs `work` like [`phase`]. While this thread [waits](wait_for_devices) for devices, the time begins when
+/// `device` has done everything before, and ends when it has done `work`.
 pub fn phase_on<B: Backend, T>(phase: Phase, device: &B::Device, work: impl FnOnce() -> T) -> T {
     let settle = || {
         if CLOCK.with_borrow(|clock| clock.waits) {
@@ -188,13 +188,13 @@ pub(crate) fn resume_like(times: PhaseTimes) {
     CLOCK.with_borrow_mut(|clock| clock.resume_like(times, Instant::now()));
 }
 
-/// Whether [`phase_on`] waits for its device from now on, which makes times those of the device, and
-/// training slower where host and device would overlap.
+/// Makes [`phase_on`] wait for its device from now on, or not. Times are then those of the device, and training
+/// is slower where host and device would overlap.
 pub fn wait_for_devices(waits: bool) {
     CLOCK.with_borrow_mut(|clock| clock.waits = waits);
 }
 
-/// What the phases took since the last call, on this thread or while it waited for others.
+/// Takes the times of the phases since the last call, on this thread or while it waited for others.
 pub fn take() -> PhaseTimes {
     CLOCK.with_borrow_mut(Clock::take)
 }

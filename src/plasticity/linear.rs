@@ -15,7 +15,7 @@ pub struct PlasticLinearConfig {
     pub d_input: usize,
     /// Number of neurons.
     pub d_output: usize,
-    /// What neurons make of their weighted sums.
+    /// Activation of the neurons, applied to their weighted sums.
     #[config(default = "Activation::Linear")]
     pub activation: Activation,
 }
@@ -61,7 +61,7 @@ impl<B: Backend> PlasticLinear<B> {
         self.weight.dims()[1]
     }
 
-    /// What comes out; nothing is learned.
+    /// Outputs of the layer, without learning.
     ///
     /// # Shapes
     /// - `x`: `[b, inputs]`

@@ -6,7 +6,7 @@ use fewshot_kernels::Coefficient;
 use super::PlasticityError;
 use super::error::at_least;
 
-/// How much of a rule's change is made.
+/// Factor of a rule's change.
 ///
 /// A number is checked where it is made, by [`Rate::fixed`]:
 ///
@@ -31,7 +31,7 @@ impl<B: Backend> Rate<B> {
         at_least("rate", 0.0, "a number from 0 on", rate).map(Self::Fixed)
     }
 
-    /// Whether it changes nothing, ever.
+    /// True if the factor is the fixed number 0.
     pub fn is_zero(&self) -> bool {
         matches!(self, Self::Fixed(0.0))
     }

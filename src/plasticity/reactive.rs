@@ -28,7 +28,7 @@ pub struct Reactive {
     epsilon: f64,
 }
 
-/// What a [`Reactive`] layer expects.
+/// Expectation of a [`Reactive`] layer.
 #[derive(Clone, Debug)]
 pub struct Expectation<B: Backend> {
     mean: Tensor<B, 2>,
@@ -37,7 +37,7 @@ pub struct Expectation<B: Backend> {
     deviations: i32,
 }
 
-/// What a [`Reactive`] layer makes of an input.
+/// Response of a [`Reactive`] layer to an input.
 #[derive(Clone, Debug)]
 pub struct Reaction<B: Backend> {
     /// Distance from the expectation, `[b, d]`.

@@ -7,18 +7,18 @@ use fewshot_kernels::{Coefficient, product, rank_update};
 
 use super::Rate;
 
-/// What a rule remembers from batch to batch: of the inputs, `[1, inputs]`, and of the neurons,
+/// Memory of a rule from batch to batch: of the inputs, `[1, inputs]`, and of the neurons,
 /// `[1, neurons]`, such as BCM's thresholds.
 pub type RuleState<B> = [Option<Tensor<B, 2>>; 2];
 
-/// How a weight `W` `[neurons, inputs]` changes with what its neurons get and give.
+/// Rule by which a weight `W` `[neurons, inputs]` changes with the inputs and outputs of its neurons.
 ///
 /// Rules see a batch at once: they take the mean of the examples' outer products, which is not the
 /// outer product of the means, so that they learn from centred data as well.
 ///
 /// # Shapes
-/// - `x`: `[b, inputs]`, what goes in
-/// - `y`: `[b, neurons]`, what comes out
+/// - `x`: inputs `[b, inputs]`
+/// - `y`: outputs `[b, neurons]`
 pub trait PlasticityRule<B: Backend>: Clone + Debug {
     /// The state before the first batch; by default nothing.
     fn init(&self, _neurons: usize, _inputs: usize, _device: &B::Device) -> RuleState<B> {
@@ -34,7 +34,7 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
         state: RuleState<B>,
     ) -> (WeightUpdate<B>, RuleState<B>);
 
-    /// Whether a rate beyond [`largest_rate`](super::largest_rate) unsettles it.
+    /// True if a rate beyond [`largest_rate`](super::largest_rate) unsettles the weight.
     fn settles(&self) -> bool {
         false
     }
@@ -46,7 +46,7 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
     }
 }
 
-/// What a rule does to a weight `W` `[neurons, inputs]`: `post^T pre` less what is forgotten.
+/// Change of a weight `W` `[neurons, inputs]` by a rule: `post^T pre` less the decay.
 ///
 /// In this form it can be made in place, without a tensor for the change itself.
 ///
@@ -59,7 +59,7 @@ pub struct WeightUpdate<B: Backend> {
     pub post: Tensor<B, 2>,
     /// Right factor of the growth.
     pub pre: Tensor<B, 2>,
-    /// What is taken from the weight.
+    /// Decay of the weight.
     pub decay: Decay<B>,
 }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub struct PlasticConnections<B: Backend> {
     /// The fixed part, `[inputs, outputs]`.
     pub weight: Param<Tensor<B, 2>>,
-    /// How plastic each connection is, `[inputs, outputs]`.
+    /// Degree of plasticity of each connection, `[inputs, outputs]`.
     pub alpha: Param<Tensor<B, 2>>,
     /// Rate of the trace, `[1]`.
     pub eta: Param<Tensor<B, 1>>,
@@ -29,7 +29,7 @@ pub struct PlasticConnections<B: Backend> {
     rule: TraceRule,
 }
 
-/// How a trace changes with inputs `x` and outputs `y`.
+/// Rule by which a trace changes with inputs `x` and outputs `y`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceRule {
@@ -57,7 +57,7 @@ impl<B: Backend> PlasticConnections<B> {
         }
     }
 
-    /// How the trace changes.
+    /// Rule by which the trace changes.
     pub fn rule(&self) -> TraceRule {
         self.rule
     }

@@ -14,7 +14,7 @@ use crate::learners::Learner;
 
 const MAGIC: &[u8; 8] = b"FEWSHOT2";
 
-/// What checkpoints of every version begin with.
+/// First bytes of checkpoints of every version.
 const NAME: &[u8] = b"FEWSHOT";
 const DIGEST: usize = 32;
 
@@ -91,19 +91,19 @@ impl Checkpoint {
         self
     }
 
-    /// Whether the file at `path` begins as checkpoints of every version do.
+    /// True if the file at `path` begins like checkpoints of every version.
     pub fn is_at(path: &Path) -> bool {
         let mut start = [0; NAME.len()];
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
         read.is_ok() && start == NAME
     }
 
-    /// What the learner is.
+    /// Architecture of the learner.
     pub fn architecture(&self) -> &str {
         &self.header.architecture
     }
 
-    /// What the caller wanted to find again.
+    /// Settings of the run, as its trainer stored them.
     pub fn settings(&self) -> &serde_json::Value {
         &self.header.settings
     }
@@ -114,7 +114,7 @@ impl Checkpoint {
         entries.filter(|entry| entry.name == name).map(|entry| entry.bytes).sum()
     }
 
-    /// How far the run had come.
+    /// Progress of the run.
     pub fn progress(&self) -> &Progress {
         &self.header.progress
     }
@@ -168,7 +168,7 @@ impl Checkpoint {
             .map_err(|source| CheckpointError::Io { path: path.to_owned(), source })
     }
 
-    /// What [`write`](Self::write) writes.
+    /// Bytes of the file that [`write`](Self::write) makes.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let header = serde_json::to_vec(&self.header).expect("a header is plain data");
         let mut bytes = MAGIC.to_vec();
@@ -196,7 +196,7 @@ impl Checkpoint {
         Self::from_bytes(&bytes, path)
     }
 
-    /// What [`read`](Self::read) reads, with `path` for errors.
+    /// Checkpoint in the bytes of a file, with `path` for errors.
     pub(super) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, CheckpointError> {
         if !bytes.starts_with(MAGIC) {
             let path = path.to_owned();

@@ -5,7 +5,7 @@ use super::{StepMetrics, ValidationMetrics};
 use crate::episode::Measure;
 use crate::plot::{self, Curve};
 
-/// Of a panel.
+/// Width and height of a panel.
 const SIZE: (u32, u32) = (450, 420);
 const POINTS: usize = 300;
 const LOSS: RGBColor = RGBColor(31, 119, 180);

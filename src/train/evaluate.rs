@@ -1,6 +1,5 @@
 mod embedded;
 mod features;
-mod gram;
 
 pub use embedded::embed_all;
 pub use features::{FeatureEvaluation, FeatureTest};
@@ -17,7 +16,7 @@ use crate::episode::{EpisodeSampler, Measure, Protocol, TaskKind, TaskSource};
 use crate::learners::{Learner, QueryNorm};
 use crate::parallel::{Communicator, ParallelError, Solo, gather_numbers};
 
-/// How a learner is tested.
+/// Test of a learner on a number of episodes.
 ///
 /// Where a learner [compares embeddings](Learner::on_embeddings) under [`BnStatistics::Running`], every image
 /// that [episodes](TaskSource::episodes) show is embedded once, and stays on the device as long as
@@ -28,10 +27,10 @@ pub struct Evaluator {
     statistics: Option<BnStatistics>,
 }
 
-/// What a test found.
+/// Mean of a test with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// What was measured.
+    /// Figure that was measured.
     pub measure: Measure,
     /// Mean over tasks; of accuracies in percent.
     pub mean: f64,
@@ -40,7 +39,7 @@ pub struct Score {
     pub ci95: f64,
 }
 
-/// What a test of a classifier found, and under which protocol.
+/// Accuracy of a classifier in a test, and the protocol of the test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Mean accuracy over episodes, in percent.
@@ -53,12 +52,12 @@ pub struct Evaluation {
     pub protocol: Protocol,
     /// Seed of the episodes.
     pub seed: u64,
-    /// Whether a query's prediction could depend on the other queries of its task: by the
+    /// True if a query's prediction could depend on the other queries of its task: by the
     /// [learner](Learner::transductive), or by batch-norm.
     pub transductive: bool,
-    /// What batch-norm normalised with; [`BnStatistics::Batch`] makes the test transductive.
+    /// Statistics of batch-norm; [`BnStatistics::Batch`] makes the test transductive.
     pub batch_norm: BnStatistics,
-    /// Which moments queries got then; [`QueryNorm::Alone`] makes the test inductive again.
+    /// Moments of the queries in batch-norm; [`QueryNorm::Alone`] makes the test inductive again.
     pub query_norm: QueryNorm,
     /// Episodes a second, sampling included.
     pub episodes_per_s: f64,
@@ -95,7 +94,7 @@ impl Evaluator {
             .expect("one process alone has nobody to fail it")
     }
 
-    /// As [`run`](Self::run), with the episodes shared by the processes of `communicator`.
+    /// Tests like [`run`](Self::run), with the episodes shared by the processes of `communicator`.
     ///
     /// # Errors
     /// When the processes do not reach each other.
@@ -136,8 +135,8 @@ impl Evaluator {
             .expect("one process alone has nobody to fail it")
     }
 
-    /// As [`score`](Self::score), with the tasks shared by the processes of `communicator`; all of
-    /// them find the same. The result is that of a single process, except for rounding where each image
+    /// Tests like [`score`](Self::score), with the tasks shared by the processes of `communicator`. All processes
+    /// get the same score. The result is that of a single process, except for rounding where each image
     /// is embedded by itself: which batch it is embedded in depends on the share of its process.
     ///
     /// # Errors
@@ -170,7 +169,7 @@ impl Evaluator {
         if statistics == BnStatistics::Running
             && let (Some(learner), Some(sampler)) = (learner.on_embeddings(), source.episodes())
         {
-            return embedded::accuracies(learner, sampler, device, tasks);
+            return embedded::image_accuracies(learner, sampler, device, tasks);
         }
         let mut found = Vec::new();
         let together = source.test_batch_size();

@@ -2,7 +2,7 @@ use std::io::Write;
 
 use super::{StepMetrics, ValidationMetrics};
 
-/// What a trainer tells while it works.
+/// Event of a training, for its observer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs)]

@@ -2,7 +2,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Tensor};
 
-/// Whether every float parameter and running statistic of `module` is a finite number.
+/// True if every float parameter and running statistic of `module` is a finite number.
 pub(super) fn all_finite<B: Backend, M: Module<B>>(module: &M) -> bool {
     let mut sum = Sum::<B>(None);
     module.visit(&mut sum);

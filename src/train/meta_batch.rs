@@ -1,4 +1,4 @@
-//! How many tasks of a meta-batch fit, by training steps that leave no trace.
+//! Number of tasks of a meta-batch that fit, by training steps that leave no trace.
 
 use std::ops::RangeInclusive;
 
@@ -56,7 +56,7 @@ where
     Ok(find_batch_size(range, budget, trial)?)
 }
 
-/// What a meta-batch takes by its number of tasks, measured as in [`find_meta_batch`] at the first
+/// Memory of a meta-batch by its number of tasks, measured as in [`find_meta_batch`] at the first
 /// two of `sizes` and checked at the third.
 ///
 /// Beyond the [lanes](crate::learners::Maml::with_lanes) of a learner, on a CPU those of one network for
@@ -64,7 +64,7 @@ where
 /// and above that number are not on one line.
 ///
 /// # Errors
-/// As [`find_meta_batch`], and for sizes that are not in rising order.
+/// Fails like [`find_meta_batch`], and for sizes that are not in rising order.
 pub fn fit_meta_batch<B, L, T, O>(
     learner: &L,
     optimizer: &O,

@@ -15,10 +15,10 @@ pub struct StepMetrics {
     pub accuracy: Option<f64>,
     /// Learning rate of the step.
     pub learning_rate: f64,
-    /// What the loss was scaled by, in `f16`.
+    /// Scale of the loss, in `f16`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f32>,
-    /// What this process took since the step before it, by phase.
+    /// Time of this process since the step before, by phase.
     #[serde(default)]
     pub phase_ms: PhaseTimes,
 }
@@ -28,7 +28,7 @@ pub struct StepMetrics {
 pub struct ValidationMetrics {
     /// Steps done before it.
     pub step: u64,
-    /// What it found.
+    /// Score of the validation.
     pub validation: Score,
 }
 

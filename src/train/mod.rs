@@ -4,7 +4,7 @@ mod averages;
 mod checkpoint;
 mod curves;
 #[cfg(feature = "train-tui")]
-pub mod dashboard;
+mod dashboard;
 mod error;
 mod evaluate;
 mod event;
@@ -23,6 +23,8 @@ mod step_gradients;
 mod trainer;
 
 pub use checkpoint::{Checkpoint, CheckpointError};
+#[cfg(feature = "train-tui")]
+pub use dashboard::dashboard;
 pub use error::TrainError;
 pub use evaluate::{Evaluation, Evaluator, FeatureEvaluation, FeatureTest, Score, embed_all};
 pub use event::{Event, print_lines};

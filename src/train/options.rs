@@ -59,7 +59,7 @@ impl Options {
         self.meta_batch * self.accumulate
     }
 
-    /// How the tasks of a step are cut.
+    /// Micro-batches of a step.
     pub(super) fn parts(&self, replicas: usize) -> Result<MicroBatches, TrainError> {
         let count = |tasks| usize::try_from(tasks).unwrap_or(usize::MAX);
         let (tasks, accumulated) = (count(self.tasks()), count(self.accumulate));

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::Score;
 use crate::precision::GradScalerState;
 
-/// How far a run has come. Episodes are a function of it, so nothing else about them is kept.
+/// Progress of a run. Episodes are a function of the step, so nothing else about them is stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Optimizer steps done.
@@ -22,7 +22,7 @@ pub struct Progress {
 pub struct Best {
     /// Optimizer steps done at the time.
     pub step: u64,
-    /// What it found.
+    /// Score of the validation.
     pub score: Score,
 }
 

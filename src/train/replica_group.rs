@@ -20,7 +20,7 @@ impl<D> ReplicaGroup<D> {
         self.devices.len() * self.communicator.size()
     }
 
-    /// Whether this process has rank 0, which writes files and reports.
+    /// True if this process has rank 0, which writes files and reports.
     pub(super) fn is_root(&self) -> bool {
         self.communicator.rank() == 0
     }

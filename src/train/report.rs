@@ -12,11 +12,11 @@ use crate::precision::Precision;
 pub struct Trained<L> {
     /// The learner at its best validation, or at the last step if there was no validation.
     pub learner: L,
-    /// How training went.
+    /// Report of the training.
     pub report: TrainingReport,
 }
 
-/// How training went.
+/// Report of a training.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TrainingReport {
     /// Steps done, including those before a resume.
@@ -35,9 +35,9 @@ pub struct TrainingReport {
     pub skipped_steps: u64,
     /// Number of replicas: devices of all processes.
     pub replicas: usize,
-    /// Whether the data of tasks was on the device or on the host.
+    /// Place of the data of tasks: device or host.
     pub data_on: DataPlacement,
-    /// How often this process waited for the device to read losses and scores of steps.
+    /// Number of times that this process waited for the device to read losses and scores of steps.
     pub reads: u64,
     /// Time of a step of this process, by phase, with its share of validations and checkpoints.
     pub phase_ms: PhaseTimes,

@@ -15,7 +15,7 @@ const FILES: [&str; 2] = ["config.json", "metrics.jsonl"];
 /// Steps over which a mean loss and a mean accuracy are taken.
 const RECENT: u64 = 100;
 
-/// What the [folder](super::RunFolder) of a run tells of it. The folder is only read.
+/// History of a run, as its [folder](super::RunFolder) tells it. The folder is only read.
 ///
 /// A run under way writes its steps with its checkpoints, so steps made since the last checkpoint
 /// are not known yet.
@@ -29,7 +29,7 @@ pub struct RunHistory {
     written: SystemTime,
 }
 
-/// Where a run stands.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
@@ -41,7 +41,7 @@ pub enum RunState {
     Stopped,
 }
 
-/// Why a run cannot be read.
+/// Reason for which a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -161,7 +161,7 @@ impl RunHistory {
         Some(if all || self.exhausted() { RunState::Done } else { RunState::Stopped })
     }
 
-    /// Whether as many validations in a row as the trainer waits for were no new best.
+    /// True if the last validations, as many as the trainer waits for, were no new best.
     fn exhausted(&self) -> bool {
         let patience = self.config.get("patience").and_then(Value::as_u64);
         let best = self.best_index().unwrap_or(0);
@@ -181,7 +181,7 @@ impl RunHistory {
         self.best_index().map(|index| &self.validations[index])
     }
 
-    /// What the tasks of the run are judged by; `None` before its first step is written.
+    /// Figure of the tasks of the run; `None` before its first step is written.
     pub fn measure(&self) -> Option<Measure> {
         let validated = self.validations.first().map(|metrics| metrics.validation.measure);
         validated.or_else(|| match self.steps.first()?.accuracy {
@@ -253,7 +253,8 @@ fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> RunHistoryError {
     move |source| RunHistoryError::Io { path, source }
 }
 
-/// Whether a run holds its lock. A shared lock tells and does not look like a run to others who ask.
+/// True if a run holds the lock at `path`. The shared lock of this test does not look like a run to others who
+/// ask.
 fn is_locked(path: &Path) -> Result<bool, RunHistoryError> {
     let file = match File::open(path) {
         Ok(file) => file,

@@ -151,7 +151,7 @@ struct PendingPart<B: AutodiffBackend, L> {
 }
 
 impl<B: AutodiffBackend, L: AutodiffModule<B>> PendingPart<B, L> {
-    /// What the part adds to the sums: its means times its number of queries.
+    /// Contribution of the part to the sums: its means times its number of queries.
     fn finish(self, before: &Averages<B>) -> Result<Contribution, ParallelError> {
         let Self { replica, queries, found } = self;
         let weight = queries as f64;

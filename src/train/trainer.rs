@@ -17,7 +17,7 @@ use crate::parallel::{Communicator, Reduction};
 use crate::precision::GradScalerConfig;
 
 /// Locked while a thread differentiates.
-pub(super) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Meta-trains a learner on episodes, or on the tasks of another [`TaskSource`], step by step.
 ///
@@ -114,7 +114,7 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         self.with(|options| options.communicator = Some(communicator))
     }
 
-    /// How gradients of several processes are reduced, [`Reduction::Exact`] by default.
+    /// Reduction of the gradients of several processes, [`Reduction::Exact`] by default.
     pub fn reduction(self, reduction: Reduction) -> Self {
         self.with(|options| options.reduction = reduction)
     }
@@ -221,7 +221,7 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         self.fit_on::<B>(Vec::new())
     }
 
-    /// As [`fit`](Self::fit), data-parallel over these devices; on the learner's own device if there are
+    /// Trains like [`fit`](Self::fit), data-parallel over these devices; on the learner's own device if there are
     /// none.
     ///
     /// One thread submits work to every device before it waits for the first, so asynchronous devices run
@@ -229,7 +229,7 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// before each step.
     ///
     /// # Errors
-    /// As `fit`, and for a device that is named twice.
+    /// Fails like `fit`, and for a device that is named twice.
     pub fn fit_on<B>(self, devices: Vec<B::Device>) -> Result<Trained<L::InnerModule>, TrainError>
     where
         B: AutodiffBackend,

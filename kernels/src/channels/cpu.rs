@@ -7,12 +7,13 @@ use std::borrow::Cow;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use fewshot_simd::buffers::{in_parts, zero_filled};
+use fewshot_simd::instruction_set::InstructionSet;
+use fewshot_simd::moments::Moments;
+use fewshot_simd::planes::Line;
 use rayon::prelude::*;
 
-use crate::cpu::buffers::{in_parts, zero_filled};
-use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::cpu::moments::Moments;
-use crate::cpu::planes::Line;
+use crate::environment::chosen;
 
 /// Floats that are summed in single precision.
 const PIECE: usize = 4096;

@@ -6,13 +6,13 @@ use std::borrow::Cow;
 
 use burn::tensor::Shape;
 use burn::tensor::ops::FloatTensor;
+use fewshot_simd::buffers::{Buffer, CowBuffer};
 use rayon::prelude::*;
 
 use super::cpu::{
     self, IntermediateGrads, Parameters, Planned, Saved, SavedTangent, jvp, jvp_of_vjp,
 };
 use super::{StackCall, StackOptions};
-use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::host::{HostBackend, elements, write_shape};
 use crate::parallel_lanes::map_lanes;
 use crate::twice_differentiable::{

@@ -4,10 +4,11 @@ use std::ops::{Add, Deref};
 
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
+use fewshot_simd::instruction_set::InstructionSet;
 use rayon::prelude::*;
 
 use super::GradStatsCall;
-use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 use crate::registry::Runs;
 
@@ -73,8 +74,9 @@ fn total<T: Send>(chunks: Vec<T>, floats: usize, sum: impl Fn(T) -> f64 + Send +
 
 #[cfg(test)]
 mod tests {
+    use fewshot_simd::instruction_set::bodies;
+
     use super::*;
-    use crate::cpu::instruction_set::bodies;
 
     #[test]
     fn the_instructions_change_no_bit() {

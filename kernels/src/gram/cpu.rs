@@ -2,11 +2,12 @@
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
+use fewshot_simd::buffers::Buffer;
+use fewshot_simd::instruction_set::InstructionSet;
 use rayon::prelude::*;
 
 use super::{Gram, reference};
-use crate::cpu::buffers::Buffer;
-use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
 use crate::registry::Runs;
 
@@ -55,9 +56,10 @@ fn gram(
 
 #[cfg(test)]
 mod tests {
+    use fewshot_simd::instruction_set::bodies;
+    use fewshot_simd::integers;
+
     use super::*;
-    use crate::cpu::instruction_set::bodies;
-    use crate::cpu::integers;
 
     #[test]
     fn every_shape_has_the_products_of_its_rows() {

@@ -3,13 +3,14 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
+use fewshot_simd::buffers::{Buffer, as_uninit};
+use fewshot_simd::epilogue::Epilogue;
+use fewshot_simd::gemm::{Gemm, RightMatrix};
+use fewshot_simd::instruction_set::InstructionSet;
 use rayon::prelude::*;
 
 use super::reference;
-use crate::cpu::buffers::{Buffer, as_uninit};
-use crate::cpu::epilogue::Epilogue;
-use crate::cpu::gemm::{Gemm, RightMatrix};
-use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
 use crate::registry::{self, Operation, Runs};
 

@@ -5,11 +5,12 @@ use std::mem::MaybeUninit;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
+use fewshot_simd::buffers::{Buffer, in_parts};
+use fewshot_simd::depthwise::{Depthwise, padded_floats};
+use fewshot_simd::instruction_set::InstructionSet;
 
 use super::{FusedConvOptions, reference};
-use crate::cpu::buffers::{Buffer, in_parts};
-use crate::cpu::depthwise::{Depthwise, padded_floats};
-use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
 use crate::registry::{self, Operation, Runs};
 
@@ -117,9 +118,10 @@ fn depthwise(
 
 #[cfg(test)]
 mod tests {
+    use fewshot_simd::instruction_set::bodies;
+    use fewshot_simd::integers;
+
     use super::*;
-    use crate::cpu::instruction_set::bodies;
-    use crate::cpu::integers;
 
     /// Small integers, so that sums do not depend on their order.
     #[test]

@@ -5,13 +5,13 @@ use std::mem::MaybeUninit;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
+use fewshot_simd::buffers::in_parts;
+use fewshot_simd::epilogue::Epilogue;
+use fewshot_simd::gemm::{Gemm, RightMatrix};
+use fewshot_simd::im2col::Windows;
 
 use super::{FusedConvOptions, reference, rows_of_a_task};
-use crate::cpu::buffers::in_parts;
-use crate::cpu::epilogue::Epilogue;
-use crate::cpu::gemm::{Gemm, RightMatrix};
-use crate::cpu::im2col::Windows;
-use crate::cpu::instruction_set::chosen;
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
 use crate::registry::{self, Operation, Runs};
 

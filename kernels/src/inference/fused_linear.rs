@@ -5,13 +5,13 @@ use std::mem::MaybeUninit;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
+use fewshot_simd::buffers::in_parts;
+pub use fewshot_simd::epilogue::Activation;
+use fewshot_simd::epilogue::Epilogue;
+use fewshot_simd::gemm::{Gemm, RightMatrix};
 
 use super::{reference, rows_of_a_task};
-use crate::cpu::buffers::in_parts;
-pub use crate::cpu::epilogue::Activation;
-use crate::cpu::epilogue::Epilogue;
-use crate::cpu::gemm::{Gemm, RightMatrix};
-use crate::cpu::instruction_set::chosen;
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
 use crate::registry::{self, Operation, Runs};
 

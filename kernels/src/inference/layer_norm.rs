@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, TensorMetadata};
 use rayon::prelude::*;
 
 use super::reference;
-use crate::cpu::instruction_set::chosen;
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, into_elements, unwrap, wrap, write_like};
 use crate::registry::{self, Operation, Runs};
 

@@ -6,7 +6,7 @@ use burn::tensor::ops::FloatTensor;
 use super::FusedLayers;
 use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
-use crate::cpu::instruction_set::chosen;
+use crate::environment::chosen;
 use crate::host::{HostBackend, consume, elements, write_like, write_shape};
 
 impl<B: HostBackend> FusedLayers for B {

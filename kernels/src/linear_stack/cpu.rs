@@ -5,8 +5,10 @@
 
 use std::ops::Range;
 
-use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::cpu::product::{Product, Start};
+use fewshot_simd::instruction_set::InstructionSet;
+use fewshot_simd::product::{Product, Start};
+
+use crate::environment::chosen;
 
 /// The operands of a lane.
 #[derive(Clone, Copy)]

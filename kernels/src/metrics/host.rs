@@ -4,9 +4,9 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Int, Tensor, TensorMetadata};
 
 use super::{FusedMetrics, LossCall, LossOutput};
-use crate::cpu::instruction_set::chosen;
 use crate::distances::Metric;
 use crate::distances::cpu::{self, Dims, Found};
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
 use crate::prototypes;
 

@@ -19,7 +19,6 @@ use burn::tensor::{Tensor, TensorMetadata};
 use crate::distances::Metric;
 use crate::fallback::all_taken;
 use crate::host::{unwrap, wrap};
-use crate::layers::FusedLayers;
 use crate::registry::{self, function_table};
 
 /// The arguments of [`proto_loss`](crate::proto_loss()) besides its tensors.
@@ -55,7 +54,7 @@ pub struct EpisodeLoss<T> {
 
 /// A backend with fused bodies for prototypes, distances and losses over them; floats are of one
 /// type, and shapes have been checked.
-pub trait FusedMetrics: FusedLayers {
+pub trait FusedMetrics: Backend {
     /// The mean of the rows of each class, `[t, n, d]` to `[t, ways, d]`; NaN without a row.
     fn class_means(x: FloatTensor<Self>, labels: IntTensor<Self>, ways: usize)
     -> FloatTensor<Self>;

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
+use fewshot_simd::instruction_set::InstructionSet;
 use rayon::prelude::*;
 
 use super::factors::Factors;
 use super::{StepCall, StepOutput, StepRule, StepState, StepTensors};
-use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 use crate::registry::Runs;
 
@@ -150,9 +151,10 @@ impl Chunk<'_> {
 
 #[cfg(test)]
 mod tests {
+    use fewshot_simd::instruction_set::bodies;
+
     use super::super::{Momentum, WeightDecay};
     use super::*;
-    use crate::cpu::instruction_set::bodies;
 
     /// The value around every slice, which must stand there afterwards.
     const GUARD: f32 = 77.5;

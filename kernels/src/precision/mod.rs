@@ -7,6 +7,7 @@ pub use check::{Acceleration, PrecisionError};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{FloatDType, Tensor};
+use fewshot_simd::rounding::HalfType;
 use serde::{Deserialize, Serialize};
 
 use crate::registry;
@@ -55,6 +56,15 @@ impl Precision {
             Self::F32 | Self::Tf32 => None,
             Self::MixedF16 => Some(FloatDType::F16),
             Self::MixedBf16 => Some(FloatDType::BF16),
+        }
+    }
+
+    /// [`low`](Self::low) on a host.
+    pub(crate) fn half(self) -> Option<HalfType> {
+        match self {
+            Self::F32 | Self::Tf32 => None,
+            Self::MixedF16 => Some(HalfType::F16),
+            Self::MixedBf16 => Some(HalfType::Bf16),
         }
     }
 

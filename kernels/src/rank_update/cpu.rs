@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
+use fewshot_simd::instruction_set::InstructionSet;
+use fewshot_simd::rank::{BLOCK, RankUpdate, tiles};
 use rayon::prelude::*;
 
 use super::{Coefficient, WeightUpdate};
-use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::cpu::rank::{BLOCK, RankUpdate, tiles};
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 use crate::registry::{Operation, Runs};
 
@@ -88,9 +89,10 @@ fn part<'a>(of: &RankUpdate<'a>, first: usize, w: &[f32]) -> RankUpdate<'a> {
 
 #[cfg(test)]
 mod tests {
+    use fewshot_simd::instruction_set::bodies;
+    use fewshot_simd::integers;
+
     use super::*;
-    use crate::cpu::instruction_set::bodies;
-    use crate::cpu::integers;
 
     /// The value around every slice, which must stand there afterwards.
     const GUARD: f32 = 77.5;

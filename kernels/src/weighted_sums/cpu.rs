@@ -2,12 +2,13 @@
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
+use fewshot_simd::buffers::Buffer;
+use fewshot_simd::contract::{Contraction, RowOffsets, Run};
+use fewshot_simd::instruction_set::InstructionSet;
 use rayon::prelude::*;
 
 use super::{WeightedSums, reference};
-use crate::cpu::buffers::Buffer;
-use crate::cpu::contract::{Contraction, RowOffsets, Run};
-use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::environment::chosen;
 use crate::host::{HostBackend, elements, write_shape};
 use crate::registry::Runs;
 
@@ -112,9 +113,10 @@ fn rows(body: &dyn InstructionSet, sums: &[f32], neurons: usize, out: &mut [f32]
 
 #[cfg(test)]
 mod tests {
+    use fewshot_simd::instruction_set::bodies;
+    use fewshot_simd::integers;
+
     use super::*;
-    use crate::cpu::instruction_set::bodies;
-    use crate::cpu::integers;
 
     #[test]
     fn every_shape_is_summed_by_the_formula() {

@@ -110,7 +110,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         }
     }
 
-    /// What the levels remember, in one tensor.
+    /// Memory of the levels in one tensor.
     fn packed(&self, settings: &LocalLearning, device: &B::Device) -> LocalMemory<B> {
         let levels = self.levels.iter().zip(&settings.layers);
         let layers = levels.map(|(level, layer)| level.packed(layer.inputs));
@@ -134,7 +134,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         self
     }
 
-    /// How many outputs came from below a layer since it fired last.
+    /// Number of outputs from below a layer since it fired last.
     fn came(&self, layer: usize) -> usize {
         let schedule = &self.hierarchy.schedule;
         let below = layer.checked_sub(1).map_or(1, |below| schedule.period(below));

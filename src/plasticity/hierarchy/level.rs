@@ -17,19 +17,19 @@ pub(super) struct Learning<B: Backend, R> {
     pub(super) relative: Option<f64>,
 }
 
-/// What one layer remembers.
+/// Memory of one layer.
 #[derive(Clone, Debug)]
 pub(super) struct Level<B: Backend> {
     /// The layer's, from 0.
     pub(super) index: usize,
     /// Firings below to one of its own.
     pub(super) ratio: usize,
-    /// Of the rule.
+    /// State of the rule.
     pub(super) state: RuleState<B>,
     pub(super) window: Window<B>,
     /// The last output, held until the next.
     pub(super) output: Option<Tensor<B, 2>>,
-    /// What the parent makes of the next outputs.
+    /// Factor that the parent applies to the next outputs.
     pub(super) gain: Option<Tensor<B, 2>>,
     /// Running mean of the squared length of what it sees, `[1]`.
     pub(super) power: Option<Tensor<B, 1>>,

@@ -28,13 +28,13 @@ pub struct HierarchyConfig {
     pub levels: Vec<usize>,
     /// Periods of the layers in ticks, each a multiple of the one before.
     pub periods: Vec<usize>,
-    /// What a layer sees of the outputs below it.
+    /// Summary of the outputs below a layer, which is its input.
     #[config(default = "Aggregate::Mean")]
     pub aggregate: Aggregate,
     /// Strength of the gain from parents on children; 0 is none.
     #[config(default = 0.0)]
     pub top_down: f64,
-    /// What neurons make of their weighted sums.
+    /// Activation of the neurons, applied to their weighted sums.
     #[config(default = "Activation::Linear")]
     pub activation: Activation,
 }
@@ -156,8 +156,8 @@ impl<B: Backend> TemporalHierarchy<B> {
         Running::new(self.clone(), rule, rate)
     }
 
-    /// What all layers give over whole sequences from their first tick, `[b, T, inputs]`, while
-    /// nothing adapts: one product a layer, unless there is a top-down gain, which takes one tick
+    /// Outputs of all layers over whole sequences from their first tick, `[b, T, inputs]`, while
+    /// nothing adapts. A layer takes one product, unless there is a top-down gain, with which one tick comes
     /// after the other.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl<B: Backend> TemporalHierarchy<B> {
         outputs.enumerate().map(firings).collect()
     }
 
-    /// What each layer sees, `[b * firings, d]`, and gives, `[b, firings, neurons]`.
+    /// Inputs of each layer, `[b * firings, d]`, and its outputs, `[b, firings, neurons]`.
     fn pass(&self, xs: Tensor<B, 3>) -> Vec<(Tensor<B, 2>, Tensor<B, 3>)> {
         let mut below = xs;
         let layers = self.layers.iter().enumerate().map(|(index, layer)| {
@@ -203,7 +203,7 @@ impl<B: Backend> TemporalHierarchy<B> {
         finite(xs.clone(), 0)
     }
 
-    /// Of inputs `[b, ticks, length]` that go on where so many sequences began, if any did.
+    /// Checks the shape of inputs `[b, ticks, length]` of sequences that go on, or begin if none did.
     fn check_shape(
         &self,
         [batch, ticks, found]: [usize; 3],

@@ -20,7 +20,7 @@ pub struct Running<B: Backend, R: PlasticityRule<B>> {
     pub(super) tick: usize,
     /// Sequences that began, once they did.
     pub(super) sequences: Option<usize>,
-    /// What an accelerator remembers in place of the levels, while it goes through whole sequences.
+    /// Memory of an accelerator in place of the levels, while it goes through whole sequences.
     pub(in crate::plasticity) memory: Option<LocalMemory<B>>,
 }
 
@@ -91,8 +91,8 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// One tick with the input `x`, `[b, inputs]`. The layers that fired gave new outputs, the others
     /// hold theirs.
     ///
-    /// Whether the input is finite is read from the device at every tick, which on an accelerator may
-    /// cost more than the tick; [`run`](Self::run) and [`learn`](Self::learn) read it once, and take one
+    /// A check that the input is finite reads from the device at every tick, which on an accelerator may
+    /// cost more than the tick. [`run`](Self::run) and [`learn`](Self::learn) read once, and take one
     /// launch for all ticks.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// not learned, unless layers and batches are too large for one multiprocessor.
     ///
     /// # Errors
-    /// As [`step`](Self::step), and when there is no tick.
+    /// Fails like [`step`](Self::step), and when there is no tick.
     pub fn run(self, xs: Tensor<B, 3>) -> Result<(Self, Vec<Firings<B>>), PlasticityError> {
         self.hierarchy.check_shape(xs.dims(), self.sequences)?;
         if let Some(settings) = self.settings(&xs, true) {
@@ -127,7 +127,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         Ok((running, firings))
     }
 
-    /// As [`run`](Self::run), without the outputs.
+    /// Runs like [`run`](Self::run), without the outputs.
     pub fn learn(self, xs: Tensor<B, 3>) -> Result<Self, PlasticityError> {
         self.hierarchy.check_shape(xs.dims(), self.sequences)?;
         match self.settings(&xs, false) {
@@ -182,7 +182,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         self
     }
 
-    /// What parents that fired tell their children for the ticks to come.
+    /// Gives the gains of parents that fired to their children, for the ticks to come.
     fn feed_back(&mut self, fired: usize) {
         let strength = self.hierarchy.top_down;
         if strength == 0.0 {

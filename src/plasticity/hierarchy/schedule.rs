@@ -33,7 +33,7 @@ impl Schedule {
         self.periods[layer]
     }
 
-    /// How often what is below a layer fires until the layer does.
+    /// Number of firings below a layer until the layer fires.
     pub fn ratio(&self, layer: usize) -> usize {
         match layer {
             0 => self.periods[0],
@@ -41,12 +41,12 @@ impl Schedule {
         }
     }
 
-    /// Whether a layer fires at a tick; then all layers below it do.
+    /// True if a layer fires at a tick; then all layers below it fire too.
     pub fn fires(&self, layer: usize, tick: usize) -> bool {
         tick.is_multiple_of(self.periods[layer])
     }
 
-    /// How often a layer fires in the first `ticks` ticks.
+    /// Number of firings of a layer in the first `ticks` ticks.
     pub fn firings(&self, layer: usize, ticks: usize) -> usize {
         ticks.div_ceil(self.periods[layer])
     }

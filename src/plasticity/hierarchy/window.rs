@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::local_learning::Aggregate;
 
-/// What a layer sees at each of its firings, of the outputs `[b, k, d]` below it.
+/// Inputs of a layer at each of its firings, from the outputs `[b, k, d]` below it.
 pub(super) fn windows<B: Backend>(
     aggregate: Aggregate,
     below: Tensor<B, 3>,
@@ -32,7 +32,7 @@ pub(super) struct Window<B: Backend> {
     pub(super) aggregate: Aggregate,
     /// All, from the oldest to the newest; the last one alone, or their sum, where no more is seen.
     pub(super) outputs: Vec<Tensor<B, 2>>,
-    /// How many came.
+    /// Number of outputs in the window.
     pub(super) came: usize,
 }
 
@@ -49,7 +49,7 @@ impl<B: Backend> Window<B> {
         self.came += 1;
     }
 
-    /// What the layer sees, of `ratio` outputs at most; a window is filled with its first output.
+    /// Takes the input of the layer, of `ratio` outputs at most. A window is filled up with its first output.
     pub(super) fn take(&mut self, ratio: usize) -> Option<Tensor<B, 2>> {
         let (mut all, came) = (mem::take(&mut self.outputs), mem::take(&mut self.came));
         match self.aggregate {

@@ -1,37 +1,71 @@
-//! Images embedded once each: all of a dataset, or those that the episodes of a test show.
+//! Tests on embeddings. Images are embedded once each: all of a dataset, or those that the episodes of a test show.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::{Route, route};
 use rayon::prelude::*;
 
 use crate::data::{ClassDataset, DataError, Features, QuarterTurn};
-use crate::episode::{Episode, EpisodeSampler, ImageRef, Part, gathered, images, labels};
+use crate::episode::{Episode, EpisodeSampler, FeatureBatch, ImageRef, Protocol, images};
 use crate::learners::heads::EmbeddedSupport;
 use crate::learners::{self, OnEmbeddings};
 
-/// How much is done at a time, and at least one episode.
+/// Most that is done at a time, though at least one episode.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Numbers of the embeddings that are kept.
-    kept: usize,
+    /// Numbers of the embeddings in memory.
+    memory: usize,
     /// Episodes that are drawn before their new images are embedded.
     drawn: usize,
     /// Images in a batch of the network.
     batch: usize,
     /// Episodes in a launch.
-    judged: usize,
-    /// Numbers of the embeddings that they are gathered into.
-    gathered: usize,
+    launch: usize,
 }
 
-/// Of `f32`, 1 GiB is kept and 64 MiB gathered.
-const LIMITS: Limits =
-    Limits { kept: 1 << 28, drawn: 2048, batch: 256, judged: 512, gathered: 1 << 24 };
+/// Limits of a test: 1 GiB of embeddings in `f32`.
+const LIMITS: Limits = Limits { memory: 1 << 28, drawn: 2048, batch: 256, launch: LAUNCH };
 
-/// The accuracy of each of the `episodes` under running statistics.
+/// Most episodes of a launch.
+pub(super) const LAUNCH: usize = 512;
+
+/// Most numbers that the episodes of a launch are gathered into, 64 MiB of `f32`.
+const GATHERED: usize = 1 << 24;
+
+/// Most of them on a host, where numbers that caches hold are 1.4 to 2 times as fast.
+const GATHERED_ON_HOST: usize = 1 << 22;
+
+/// Most numbers of a launch where each episode has one for a class and two of its rows, 1 GiB of `f32`:
+/// heads hold such tensors ([`SimpleCnaps`](crate::learners::heads::SimpleCnaps)), and with many ways
+/// they are larger by far than the rows.
+const HELD: usize = 1 << 28;
+
+/// Number of episodes in a launch, of embeddings of this length.
+pub(super) fn episodes_in_launch<B: Backend>(protocol: Protocol, length: usize) -> usize {
+    let gathered = match route::<B>() {
+        Route::Host(_) => GATHERED_ON_HOST,
+        _ => GATHERED,
+    };
+    let rows = protocol.ways * protocol.examples();
+    let pairs = protocol.ways.saturating_mul(rows.saturating_mul(rows));
+    (gathered / (rows * length).max(1)).min(HELD / pairs).clamp(1, LAUNCH)
+}
+
+/// Accuracy of each episode of a batch by the `logits` of its queries.
 pub(super) fn accuracies<B: Backend>(
+    batch: FeatureBatch<B>,
+    logits: impl FnOnce(EmbeddedSupport<B>, Tensor<B, 3>) -> Tensor<B, 3>,
+) -> Vec<f64> {
+    let FeatureBatch { support, labels, ways, queries, query_labels } = batch;
+    let logits = logits(EmbeddedSupport::new(support, labels, ways), queries);
+    learners::accuracies(logits, query_labels).into_data().iter::<f64>().collect()
+}
+
+/// Accuracy of each of the `episodes` under running statistics.
+pub(super) fn image_accuracies<B: Backend>(
     learner: &dyn OnEmbeddings<B>,
     sampler: &EpisodeSampler,
     device: &B::Device,
@@ -40,18 +74,19 @@ pub(super) fn accuracies<B: Backend>(
     EmbeddedTest::new(learner, sampler, device, LIMITS).run(episodes)
 }
 
-/// A test, with the embeddings that it has so far.
+/// Test with the embeddings that it has so far.
 struct EmbeddedTest<'a, B: Backend> {
     learner: &'a dyn OnEmbeddings<B>,
     sampler: &'a EpisodeSampler,
     device: &'a B::Device,
     limits: Limits,
-    rows: Rows,
-    /// Of the images that have rows, `[n, d]`.
+    /// Row of each image that has an embedding.
+    rows: HashMap<ImageRef, usize>,
+    /// Embeddings of the images in `rows`, `[n, d]`.
     embeddings: Option<Tensor<B, 2>>,
     /// Length of an embedding.
-    features: Option<usize>,
-    found: Vec<f64>,
+    length: Option<usize>,
+    accuracies: Vec<f64>,
 }
 
 impl<'a, B: Backend> EmbeddedTest<'a, B> {
@@ -61,9 +96,9 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         device: &'a B::Device,
         limits: Limits,
     ) -> Self {
-        let rows = Rows::new(sampler.dataset());
-        let (embeddings, features, found) = (None, None, Vec::new());
-        Self { learner, sampler, device, limits, rows, embeddings, features, found }
+        let (rows, accuracies) = (HashMap::new(), Vec::new());
+        let (embeddings, length) = (None, None);
+        Self { learner, sampler, device, limits, rows, embeddings, length, accuracies }
     }
 
     fn run(mut self, episodes: Range<usize>) -> Vec<f64> {
@@ -73,22 +108,22 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
             let drawn: Vec<_> = drawn.into_par_iter().map(draw).collect();
             self.test(&drawn);
         }
-        self.found
+        self.accuracies
     }
 
-    /// Embeds what is new, and judges. Where that would be too much to keep, what is there is
-    /// forgotten; where it still is, one half comes after the other.
+    /// Embeds the new images, and tests. Where there is no room for all of them, the embeddings before are
+    /// forgotten; where there is still none, one half of the episodes comes after the other.
     fn test(&mut self, episodes: &[Episode]) {
-        let had = self.rows.len();
-        let new = self.rows.number(episodes);
-        let numbers = self.rows.len() * self.features(&new);
-        if numbers <= self.limits.kept || had == 0 && episodes.len() == 1 {
+        let before = self.rows.len();
+        let new = self.number(episodes);
+        let numbers = self.rows.len() * self.length(&new);
+        if numbers <= self.limits.memory || before == 0 && episodes.len() == 1 {
             self.embed(&new);
-            return self.judge(episodes);
+            return self.classify(episodes);
         }
-        self.rows.forget();
+        self.rows.clear();
         self.embeddings = None;
-        if had > 0 {
+        if before > 0 {
             return self.test(episodes);
         }
         let (first, last) = episodes.split_at(episodes.len() / 2);
@@ -96,12 +131,25 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         self.test(last);
     }
 
-    /// Length of an embedding; the first time an image is asked.
-    fn features(&mut self, shown: &[ImageRef]) -> usize {
-        if self.features.is_none() {
-            self.features = shown.first().map(|&one| self.embedded(&[one]).dims()[1]);
+    /// Gives rows to the images that have none, and returns them.
+    fn number(&mut self, episodes: &[Episode]) -> Vec<ImageRef> {
+        let mut new = Vec::new();
+        for image in episodes.iter().flat_map(Episode::all_shown) {
+            let row = self.rows.len();
+            self.rows.entry(image).or_insert_with(|| {
+                new.push(image);
+                row
+            });
         }
-        self.features.expect("the first episode shows images")
+        new
+    }
+
+    /// Length of an embedding; the first time an image is asked.
+    fn length(&mut self, images: &[ImageRef]) -> usize {
+        if self.length.is_none() {
+            self.length = images.first().map(|&image| self.embedded(&[image]).dims()[1]);
+        }
+        self.length.expect("the first episode shows images")
     }
 
     fn embedded(&self, shown: &[ImageRef]) -> Tensor<B, 2> {
@@ -110,7 +158,7 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         self.learner.embed(images).detach()
     }
 
-    /// Appends the embeddings of images that have got the next rows.
+    /// Appends the embeddings of images whose rows are the next ones.
     fn embed(&mut self, shown: &[ImageRef]) {
         if shown.is_empty() {
             return;
@@ -120,82 +168,17 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         self.embeddings = Some(Tensor::cat(all, 0));
     }
 
-    /// Judges episodes of which all images have embeddings.
-    fn judge(&mut self, episodes: &[Episode]) {
+    /// Classifies the queries of episodes of which all images have embeddings.
+    fn classify(&mut self, episodes: &[Episode]) {
         let embeddings = self.embeddings.clone().expect("an episode shows images");
         let protocol = self.sampler.protocol();
-        let numbers = protocol.ways * protocol.examples() * embeddings.dims()[1];
-        let together = (self.limits.gathered / numbers.max(1)).clamp(1, self.limits.judged);
-        for episodes in episodes.chunks(together) {
-            let part = |part| {
-                let shown = episodes.iter().flat_map(|episode| episode.shown(part));
-                let rows = shown.map(|shown| self.rows.of(shown) as usize);
-                gathered(&embeddings, rows, episodes.len())
-            };
-            let labels = |each| labels::<B>(episodes.len(), protocol.ways, each, self.device);
-            let support =
-                EmbeddedSupport::new(part(Part::Support), labels(protocol.shots), protocol.ways);
-            let logits = self.learner.of_embeddings(support, part(Part::Query));
-            let found = learners::accuracies(logits, labels(protocol.queries));
-            self.found.extend(found.into_data().iter::<f64>());
+        let launch = episodes_in_launch::<B>(protocol, embeddings.dims()[1]);
+        for episodes in episodes.chunks(launch.min(self.limits.launch)) {
+            let row = |image| self.rows[&image];
+            let batch = FeatureBatch::of_rows(episodes, protocol.ways, &embeddings, row);
+            let logits = |support, queries| self.learner.of_embeddings(support, queries);
+            self.accuracies.extend(accuracies(batch, logits));
         }
-    }
-}
-
-/// Rows of the images of a dataset, in the order in which they are first shown.
-struct Rows {
-    /// Number of the first image of each class.
-    first: Vec<usize>,
-    turns: usize,
-    /// One more than the row of each image in each turn, or 0.
-    rows: Vec<u32>,
-    /// Places in `rows` that are not 0.
-    taken: Vec<usize>,
-}
-
-impl Rows {
-    fn new(dataset: &dyn ClassDataset) -> Self {
-        let turns = if dataset.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
-        let mut count = 0;
-        let first = (0..dataset.classes()).map(|class| {
-            let first = count;
-            count += dataset.examples(class);
-            first
-        });
-        let first = first.collect();
-        // Pages of zeros that nothing is written to take no memory.
-        Self { first, turns, rows: vec![0; count * turns], taken: Vec::new() }
-    }
-
-    fn len(&self) -> usize {
-        self.taken.len()
-    }
-
-    fn place(&self, shown: ImageRef) -> usize {
-        (self.first[shown.class] + shown.example) * self.turns + shown.turn as usize % self.turns
-    }
-
-    /// The row of an image that has one.
-    fn of(&self, shown: ImageRef) -> u32 {
-        self.rows[self.place(shown)] - 1
-    }
-
-    /// Gives rows to images that have none, and tells which.
-    fn number(&mut self, episodes: &[Episode]) -> Vec<ImageRef> {
-        let mut new = Vec::new();
-        for shown in episodes.iter().flat_map(Episode::all_shown) {
-            let place = self.place(shown);
-            if self.rows[place] == 0 {
-                self.taken.push(place);
-                self.rows[place] = self.taken.len() as u32;
-                new.push(shown);
-            }
-        }
-        new
-    }
-
-    fn forget(&mut self) {
-        self.taken.drain(..).for_each(|place| self.rows[place] = 0);
     }
 }
 

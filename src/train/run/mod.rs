@@ -33,7 +33,7 @@ use crate::precision::{Acceleration, GradScaler, GradScalerConfig, Precision};
 use step::DeferredSteps;
 
 pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
-    /// Always there but for the time of a step, which wants the only copy.
+    /// `None` only during a step, which needs the only copy.
     learner: Option<L>,
     optimizer: O,
     scheduler: S,
@@ -44,17 +44,17 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     settings: Value,
     group: ReplicaGroup<B::Device>,
     parts: MicroBatches,
-    /// Of a learner that computes in `f16`.
+    /// Scaler of the losses of a learner that computes in `f16`.
     scaler: Option<GradScaler>,
-    /// In the first process alone.
+    /// Run folder, in the first process alone.
     folder: Option<RunFolder>,
     progress: Progress,
-    /// The best learner as a checkpoint.
+    /// Checkpoint of the best learner.
     best: Option<Checkpoint>,
     clock: Clock,
     last_loss: Option<f32>,
     deferred: DeferredSteps<B>,
-    /// How often figures were read.
+    /// Number of times that figures were read.
     reads: u64,
 }
 
@@ -178,7 +178,7 @@ where
         self.learner.as_ref().expect("every step puts the learner back")
     }
 
-    /// What must not change between a run and its resumption.
+    /// Settings that must not change between a run and its resumption.
     fn all_settings(&self) -> Value {
         let validation = self.validation.as_ref();
         json!({
@@ -257,8 +257,8 @@ where
         Ok(())
     }
 
-    /// That no thread of a device has panicked so far. What it said is for [`guarded`](Self::guarded) to
-    /// tell.
+    /// Checks that no thread of a device has panicked so far; [`guarded`](Self::guarded) reports the text of the
+    /// panic.
     fn check_device(&self) -> Result<(), TrainError> {
         if !device_has_failed() {
             return Ok(());

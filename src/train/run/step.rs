@@ -133,7 +133,7 @@ where
         Ok(found)
     }
 
-    /// What a step moves besides the parameters goes back to where it was.
+    /// Restores the running averages from before a step.
     fn restore(&mut self, averages: Option<Averages<B>>) {
         if let (Some(averages), Some(learner)) = (averages, self.learner.take()) {
             self.learner = Some(averages::restore::<B, L>(learner, &averages));
@@ -163,8 +163,8 @@ where
         }
     }
 
-    /// Whether a step can be made before its figures are known: a scale of losses and the clipping of
-    /// gradients depend on what they are.
+    /// True if a step can be made before its figures are known. A scale of losses and the clipping of gradients
+    /// depend on the figures.
     fn defers_reads(&self) -> bool {
         self.deferred.most > 1 && self.scaler.is_none() && self.options.clip_norm.is_none()
     }
@@ -194,8 +194,8 @@ where
     /// Reads and reports the figures of all steps made, in one wait for the device.
     ///
     /// # Errors
-    /// That of the first step whose loss or gradient is not finite. Its parameters are gone, so that it
-    /// cannot be told where an inner loop left the finite numbers.
+    /// Fails for the first step whose loss or gradient is not finite. The parameters of that step are gone, so the
+    /// error cannot name the task whose inner loop left the finite numbers.
     pub(super) fn read(&mut self) -> Result<(), TrainError> {
         let mut steps = std::mem::take(&mut self.deferred.steps);
         let Some(last) = steps.len().checked_sub(1) else { return Ok(()) };
@@ -239,7 +239,7 @@ const STEPS: u64 = 32;
 /// And how long it is not.
 const TIME: Duration = Duration::from_millis(500);
 
-/// What is known of steps that were made, and what is to be read of them.
+/// Steps that were made and whose figures are still to be read.
 pub(super) struct DeferredSteps<B: AutodiffBackend> {
     steps: Vec<DeferredStep<B>>,
     since: Instant,

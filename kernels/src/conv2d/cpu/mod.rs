@@ -1,6 +1,6 @@
 //! CPU body of the convolution and of its two gradients, which keep the size up to the stride.
 //!
-//! Images are taken to the tiles of [`crate::cpu`] and back a group at a time, so that a group
+//! Images are taken to the tiles of [`fewshot_simd`] and back a group at a time, so that a group
 //! stays in the cache between its layouts.
 
 #[cfg(test)]
@@ -8,15 +8,16 @@ mod tests;
 
 use std::mem::MaybeUninit;
 
+use fewshot_simd::buffers::{Buffer, CowBuffer, zero_filled};
+use fewshot_simd::convolution::{Convolution, Term};
+use fewshot_simd::filter::Filter;
+use fewshot_simd::instruction_set::InstructionSet;
+use fewshot_simd::layout::Map;
+use fewshot_simd::slots::{groups, slots, split, sum};
 use rayon::prelude::*;
 
 use super::shape::{ConvShape, Role};
-use crate::cpu::buffers::{Buffer, CowBuffer, zero_filled};
-use crate::cpu::convolution::{Convolution, Term};
-use crate::cpu::filter::Filter;
-use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::cpu::layout::Map;
-use crate::cpu::slots::{groups, slots, split, sum};
+use crate::environment::chosen;
 
 /// True if the body computes convolutions of this shape.
 pub fn serves(shape: &ConvShape) -> bool {

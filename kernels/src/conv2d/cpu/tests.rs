@@ -1,8 +1,9 @@
 //! The three derivatives of the trilinear form against nested loops, on every body.
 
+use fewshot_simd::instruction_set::bodies;
+
 use super::super::shape::{ConvShape, Role};
 use super::derivative_with;
-use crate::cpu::instruction_set::bodies;
 use crate::noise::Noise;
 
 /// Visits every product of the form: positions in `x`, `w` and `dy`.

@@ -3,17 +3,17 @@
 use std::mem;
 use std::ops::Range;
 
+use fewshot_simd::buffers::Buffer;
+use fewshot_simd::convolution::Term;
+use fewshot_simd::images::{Images, Keep, SlotImages};
+use fewshot_simd::slots::{groups, sum};
+use fewshot_simd::winograd::Scratch;
 use rayon::prelude::*;
 
 use super::forward::Saved;
 use super::norm::{NormGradient, Sums};
 use super::per_batch::PerBatch;
 use super::reduction::{Piece, target};
-use crate::cpu::buffers::Buffer;
-use crate::cpu::convolution::Term;
-use crate::cpu::images::{Images, Keep, SlotImages};
-use crate::cpu::slots::{groups, sum};
-use crate::cpu::winograd::Scratch;
 
 /// The gradients of the outputs of all blocks, in tiles: what [`backward`] saves for
 /// [`jvp_of_vjp`](super::jvp_of_vjp()).

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::mem;
 
+use fewshot_simd::amx::Amx;
+use fewshot_simd::instruction_set::InstructionSet;
+
 use super::memory::StackPass;
 use super::shape::StackShape;
-use crate::cpu::amx::Amx;
-use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::environment::chosen;
 use crate::precision::Precision;
 
 /// The pool of working memory that fused stacks reuse, simulated: its methods allocate and release the

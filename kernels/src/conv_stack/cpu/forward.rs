@@ -3,6 +3,12 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use fewshot_simd::buffers::CowBuffer;
+use fewshot_simd::convolution::Term;
+use fewshot_simd::images::{Images, Keep};
+use fewshot_simd::instruction_set::InstructionSet;
+use fewshot_simd::moments::Moments;
+use fewshot_simd::slots::{groups, slots};
 use rayon::prelude::*;
 
 use super::norm::Norm;
@@ -10,12 +16,7 @@ use super::per_batch::PerBatch;
 use super::plan::{Parameters, Plan, SavedParameters};
 use super::shape::StackShape;
 use super::slot_run::SlotRun;
-use crate::cpu::buffers::CowBuffer;
-use crate::cpu::convolution::Term;
-use crate::cpu::images::{Images, Keep};
-use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::cpu::moments::Moments;
-use crate::cpu::slots::{groups, slots};
+use crate::environment::chosen;
 use crate::precision::Precision;
 
 /// Settings of a pass.

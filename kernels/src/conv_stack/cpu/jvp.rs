@@ -9,6 +9,11 @@
 
 use std::ops::Range;
 
+use fewshot_simd::buffers::{Buffer, CowBuffer};
+use fewshot_simd::convolution::Term;
+use fewshot_simd::images::{Images, Keep};
+use fewshot_simd::instruction_set::InstructionSet;
+use fewshot_simd::slots::groups;
 use rayon::prelude::*;
 
 use super::forward::Saved;
@@ -17,11 +22,6 @@ use super::per_batch::PerBatch;
 use super::plan::{Parameters, Plan};
 use super::reduction::Piece;
 use super::slot_run::SlotRun;
-use crate::cpu::buffers::{Buffer, CowBuffer};
-use crate::cpu::convolution::Term;
-use crate::cpu::images::{Images, Keep};
-use crate::cpu::instruction_set::InstructionSet;
-use crate::cpu::slots::groups;
 
 /// Tangents of what the forward pass saved.
 pub struct SavedTangent {

@@ -3,6 +3,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use fewshot_simd::activate_vjp::Slope;
+use fewshot_simd::buffers::{Buffer, CowBuffer};
+use fewshot_simd::convolution::Term;
+use fewshot_simd::images::Images;
+use fewshot_simd::slots::groups;
+
 use super::backward::{IntermediateGrads, SlotGradients, write_gradients};
 use super::forward::Saved;
 use super::jvp::SavedTangent;
@@ -10,11 +16,6 @@ use super::norm::{NormGradient, TangentSums};
 use super::per_batch::PerBatch;
 use super::plan::Plan;
 use super::reduction::{NONE, Piece, target};
-use crate::cpu::activate_vjp::Slope;
-use crate::cpu::buffers::{Buffer, CowBuffer};
-use crate::cpu::convolution::Term;
-use crate::cpu::images::Images;
-use crate::cpu::slots::groups;
 
 /// The tangents of the gradients of the input and the parameters, where `dy_tangent [n, c, h, w]` is
 /// that of the gradient of the output; `None` is zero.

@@ -1,12 +1,12 @@
 //! Memory of the stack's passes, in floats.
 
+use fewshot_simd::amx::Amx;
+use fewshot_simd::slots::slots;
 use rayon::current_num_threads;
 
 use super::plan::Plan;
 use super::shape::StackShape;
-use crate::cpu::amx::Amx;
-use crate::cpu::instruction_set::chosen;
-use crate::cpu::slots::slots;
+use crate::environment::chosen;
 use crate::precision::Precision;
 
 /// All of these are of this processor in `f32`, with channels in whole tiles, and panic as

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use fewshot_simd::activate_vjp::Slope;
+
 use super::plan::{Parameters, SavedParameters};
-use crate::cpu::activate_vjp::Slope;
 
 /// The statistics and the affine map of one block, padded to whole tiles.
 pub struct Norm {

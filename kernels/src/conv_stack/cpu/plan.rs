@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
+use fewshot_simd::activate::Strip;
+use fewshot_simd::amx::Amx;
+use fewshot_simd::buffers::{Buffer, CowBuffer};
+use fewshot_simd::convolution::{Convolution, Term};
+use fewshot_simd::instruction_set::InstructionSet;
+use fewshot_simd::layout::{Map, strips};
+
 use super::norm::{Deviation, Norm};
 use super::shape::{Geometry, StackShape};
-use crate::cpu::activate::Strip;
-use crate::cpu::amx::Amx;
-use crate::cpu::buffers::{Buffer, CowBuffer};
-use crate::cpu::convolution::{Convolution, Term};
-use crate::cpu::instruction_set::InstructionSet;
-use crate::cpu::layout::{Map, strips};
 use crate::precision::Precision;
 
 /// Input channels up to which a convolution is cheaper to compute again than to store.
@@ -103,7 +104,9 @@ impl Plan {
 
     /// Rounds weights to the type of the convolutions.
     pub fn round(&self, body: &dyn InstructionSet, values: &mut [f32]) {
-        body.round(self.precision, values);
+        if let Some(half) = self.precision.half() {
+            body.round(half, values);
+        }
     }
 
     /// Rounds other operands or results of convolutions, unless those do it.

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
+use fewshot_simd::activate::Strip;
+use fewshot_simd::activate_vjp::{Slope, Target};
+use fewshot_simd::buffers::Buffer;
+use fewshot_simd::images::{Images, Keep};
+use fewshot_simd::layout::Map;
+use fewshot_simd::moments::Correlation;
 use rayon::prelude::*;
 
 use super::forward::Saved;
 use super::norm::{Deviation, NormGradient, Sums};
 use super::per_batch::PerBatch;
-use crate::cpu::activate::Strip;
-use crate::cpu::activate_vjp::{Slope, Target};
-use crate::cpu::buffers::Buffer;
-use crate::cpu::images::{Images, Keep};
-use crate::cpu::layout::Map;
-use crate::cpu::moments::Correlation;
 
 /// Channels of a tile at most, those of AVX-512.
 const MOST_CHANNELS: usize = 32;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cpu::filter::Filter;
+use fewshot_simd::filter::Filter;
 
 /// One block: a 3x3 convolution with padding 1, batch-norm, ReLU and, if `pool`, a 2x2 max-pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
+use fewshot_simd::buffers::Buffer;
+use fewshot_simd::images::{Images, SlotImages};
+use fewshot_simd::instruction_set::InstructionSet;
+use fewshot_simd::layout::Map;
+use fewshot_simd::slots::split;
+use fewshot_simd::winograd::Scratch;
+
 use super::plan::Plan;
-use crate::cpu::buffers::Buffer;
-use crate::cpu::images::{Images, SlotImages};
-use crate::cpu::instruction_set::InstructionSet;
-use crate::cpu::layout::Map;
-use crate::cpu::slots::split;
-use crate::cpu::winograd::Scratch;
 
 /// A slot's parts of maps, or of their tangents, and its working memory.
 pub struct SlotRun<'a> {

@@ -1,9 +1,10 @@
 //! The prototypes of a task as contractions want them, and the contractions of one block of queries.
 
+use fewshot_simd::buffers::Buffer;
+use fewshot_simd::contract::{Contraction, RowOffsets, Run};
+use fewshot_simd::instruction_set::InstructionSet;
+
 use super::{Dims, lengths};
-use crate::cpu::buffers::Buffer;
-use crate::cpu::contract::{Contraction, RowOffsets, Run};
-use crate::cpu::instruction_set::InstructionSet;
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 

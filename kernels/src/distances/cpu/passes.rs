@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use fewshot_simd::buffers::Buffer;
+use fewshot_simd::instruction_set::InstructionSet;
 use rayon::prelude::*;
 
 use super::block::{Block, Prepared, pull};
 use super::{BLOCK, Dims, lengths};
-use crate::cpu::buffers::Buffer;
-use crate::cpu::instruction_set::InstructionSet;
 use crate::distances::Metric;
 
 /// Settings of a pass, beside the use of the products.

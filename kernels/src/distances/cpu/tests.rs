@@ -1,5 +1,6 @@
+use fewshot_simd::instruction_set::{InstructionSet, bodies};
+
 use super::{Dims, Found, loss, scores, scores_gradients};
-use crate::cpu::instruction_set::{InstructionSet, bodies};
 use crate::distances::Metric;
 use crate::metrics::LossCall;
 

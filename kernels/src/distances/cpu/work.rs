@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use fewshot_simd::instruction_set::InstructionSet;
+use fewshot_simd::softmax::{Rows, Scoring};
+
 use super::Dims;
 use super::block::Block;
 use super::passes::{PassOptions, QueryBuffers, pass};
-use crate::cpu::instruction_set::InstructionSet;
-use crate::cpu::softmax::{Rows, Scoring};
 use crate::distances::Metric;
 use crate::metrics::LossCall;
 

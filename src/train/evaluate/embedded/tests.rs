@@ -6,7 +6,7 @@ use fewshot_models::{BnStatistics, Conv4Config};
 
 use super::*;
 use crate::data::{Glyphs, GlyphsConfig, ImageSet, Rotations};
-use crate::episode::Protocol;
+use crate::episode::{Part, Protocol};
 use crate::learners::{Learner, ProtoNet};
 
 type B = Flex;
@@ -17,7 +17,7 @@ const EPISODES: usize = 23;
 
 /// All at a time, and as little as can be.
 const AMPLE: Limits = LIMITS;
-const TIGHT: Limits = Limits { kept: 0, drawn: 7, batch: 4, judged: 1, gathered: 0 };
+const TIGHT: Limits = Limits { memory: 0, drawn: 7, batch: 4, launch: 1 };
 
 fn glyphs() -> ImageSet {
     let config = GlyphsConfig {
@@ -91,7 +91,7 @@ fn every_episode_has_the_accuracy_that_it_has_by_its_images() {
         let different: HashSet<_> = expected.iter().map(|value| value.to_bits()).collect();
         assert!(different.len() > 2, "{expected:?}");
         for limits in
-            [AMPLE, TIGHT, Limits { kept: 50 * 4, ..TIGHT }, Limits { judged: 4, ..AMPLE }]
+            [AMPLE, TIGHT, Limits { memory: 50 * 4, ..TIGHT }, Limits { launch: 4, ..AMPLE }]
         {
             let test = |episodes| {
                 EmbeddedTest::<B>::new(&learner, &sampler, &device, limits).run(episodes)
@@ -139,7 +139,7 @@ fn every_image_is_embedded_once_and_none_that_no_episode_shows() {
             }
         }
         assert!(different.len() <= most);
-        for limits in [AMPLE, Limits { kept: AMPLE.kept, ..TIGHT }] {
+        for limits in [AMPLE, Limits { memory: AMPLE.memory, ..TIGHT }] {
             let batches = Pixels::default().embedded(limits, &sampler);
             // The first tells how long an embedding is.
             assert_eq!(batches[0], 1);
@@ -155,7 +155,7 @@ fn no_more_embeddings_are_kept_than_there_is_room_for() {
     let device = Default::default();
     let each = PROTOCOL.ways * PROTOCOL.examples();
     for (room, most) in [(0, each), (each, each), (40, 40), (100, 100)] {
-        let limits = Limits { kept: room * SIZE * SIZE, ..AMPLE };
+        let limits = Limits { memory: room * SIZE * SIZE, ..AMPLE };
         let learner = Pixels::default();
         let mut test = EmbeddedTest::<B>::new(&learner, &sampler, &device, limits);
         let episodes: Vec<_> = (0..EPISODES as u64).map(|index| sampler.episode(index)).collect();
@@ -165,6 +165,13 @@ fn no_more_embeddings_are_kept_than_there_is_room_for() {
             assert_eq!(kept, test.rows.len());
             assert!(kept <= most, "{kept} images where there is room for {room}");
         }
-        assert_eq!(test.found.len(), EPISODES);
+        assert_eq!(test.accuracies.len(), EPISODES);
     }
+}
+
+#[test]
+fn episodes_of_many_ways_are_launched_one_by_one() {
+    let protocol = |ways, shots, queries| Protocol::new(ways, shots).with_queries(queries);
+    assert_eq!(episodes_in_launch::<B>(protocol(300, 5, 5), 2), 1);
+    assert_eq!(episodes_in_launch::<B>(protocol(5, 5, 15), 2), LAUNCH);
 }

@@ -1,5 +1,8 @@
 //! Memory of the passes, as it is told and as they take it.
 
+use fewshot_simd::buffers::{kept_floats, release_buffers};
+use fewshot_simd::images::Images;
+
 use super::super::backward::{IntermediateGrads, backward};
 use super::super::buffer_pool_model::BufferPoolModel;
 use super::super::jvp::{SavedTangent, jvp};
@@ -9,8 +12,6 @@ use super::super::norm::Norm;
 use super::super::per_batch::PerBatch;
 use super::super::plan::SavedParameters;
 use super::{BlockShape, Case, InstructionSet, Precision, Saved, StackShape, bodies, parts};
-use crate::cpu::buffers::{kept_floats, release_buffers};
-use crate::cpu::images::Images;
 
 impl Case {
     fn saved(&self, body: &'static dyn InstructionSet) -> Saved {

@@ -10,10 +10,11 @@ mod threads;
 
 use std::ops::Range;
 
+use fewshot_simd::instruction_set::{InstructionSet, bodies};
+
 use super::forward::{Output, Pass, Planned, Saved, forward};
 use super::plan::Parameters;
 use super::shape::{BlockShape, StackShape};
-use crate::cpu::instruction_set::{InstructionSet, bodies};
 use crate::noise::Noise;
 use crate::precision::Precision;
 use reference::{Reference, reference, stack};

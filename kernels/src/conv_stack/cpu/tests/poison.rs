@@ -1,8 +1,9 @@
 //! No result depends on memory that was not written: unit tests find NaN there.
 
+use fewshot_simd::instruction_set::bodies;
+
 use super::reference::stack;
 use super::{Case, backward};
-use crate::cpu::instruction_set::bodies;
 use crate::precision::Precision;
 
 impl Case {

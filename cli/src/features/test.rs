@@ -1,0 +1,205 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use fewshot::data::Features;
+use fewshot::episode::{FeatureSampler, Protocol, QueryCounts};
+use fewshot::learners::heads::{AnyHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES};
+use fewshot::train::{FeatureEvaluation, FeatureTest};
+
+use super::{plot, table};
+use crate::args::EvalArgs;
+use crate::prelude::*;
+use crate::progress::EpisodeProgress;
+
+/// `fewshot eval --features`, of the file `path`.
+pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
+    backend::prepare(args.device.threads)?;
+    let all = ["all".to_owned()];
+    let methods = methods(if args.method.is_empty() { &all } else { &args.method })?;
+    if let Some(path) = &args.features.plot
+        && path.extension().is_none_or(|ending| ending != "svg")
+    {
+        return Err(usage!("--plot draws .svg, not {}", path.display()));
+    }
+    let mut features = Features::open(path)?;
+    if let Some(path) = &args.features.base_features {
+        features = features.with_base_mean(Features::open(path)?.mean())?;
+    }
+    let features = Arc::new(features);
+    let counts = match args.features.unbalanced {
+        Some(alpha) => QueryCounts::Dirichlet { alpha },
+        None => QueryCounts::Balanced,
+    };
+    let shots = if args.shots.is_empty() { &[1, 5][..] } else { &args.shots };
+    let samplers = shots.iter().map(|&shots| {
+        let protocol =
+            Protocol::new(args.ways.unwrap_or(5), shots).with_queries(args.queries.unwrap_or(15));
+        let sampler = FeatureSampler::new(features.clone(), protocol, args.seed.unwrap_or(1))?;
+        Ok(sampler.with_query_counts(counts)?)
+    });
+    let samplers = samplers.collect::<Result<_>>()?;
+    backend::dispatch(&args.device, Testing { args, path, features, methods, samplers })
+}
+
+fn methods(asked: &[String]) -> Result<Vec<&'static str>> {
+    let all = || HEAD_NAMES.iter().chain(TRANSDUCTIVE_HEAD_NAMES).copied();
+    let known = || all().filter(|name| !TRAINED_ON_EPISODES.contains(name));
+    let mut found: Vec<&str> = Vec::new();
+    for name in asked {
+        let named: Vec<_> = match name.as_str() {
+            "all" => known().collect(),
+            "protonet" => vec!["prototypes"],
+            name if TRAINED_ON_EPISODES.contains(&name) => {
+                return Err(usage!(
+                    "{name} has weights of its own, which a file of features does not bring"
+                ));
+            }
+            name => known().filter(|known| *known == name).collect(),
+        };
+        if named.is_empty() {
+            let known = known().collect::<Vec<_>>().join(", ");
+            return Err(usage!("no method {name:?}: there are all, {known}"));
+        }
+        found.extend(named);
+    }
+    let mut seen = HashSet::new();
+    found.retain(|name| seen.insert(*name));
+    Ok(found)
+}
+
+struct Testing<'a> {
+    args: &'a EvalArgs,
+    path: &'a Path,
+    features: Arc<Features>,
+    methods: Vec<&'static str>,
+    /// One of each number of shots.
+    samplers: Vec<FeatureSampler>,
+}
+
+impl Work for Testing<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
+        let tables = self.tables::<B>(hardware.device());
+        let Self { args, path, features, .. } = self;
+        if let Some(plot) = &args.features.plot {
+            plot::write(&tables, plot)?;
+        }
+        if !args.json {
+            return print(table::text(&tables));
+        }
+        let mut report = json!({
+            "features": path.display().to_string(),
+            "classes": features.classes(),
+            "rows": features.rows(),
+            "length": features.length(),
+            "base_mean": features.base_mean().is_some(),
+            "results": tables.concat(),
+        });
+        join(&mut report, backend::fields(&hardware));
+        print(report)
+    }
+}
+
+impl Testing<'_> {
+    /// All methods on all numbers of shots, the best of each number first.
+    fn tables<B: Backend>(&self, device: &B::Device) -> Vec<Vec<FeatureEvaluation>> {
+        let mut tables = Vec::new();
+        for sampler in &self.samplers {
+            let mut table = Vec::new();
+            for method in &self.methods {
+                let mut found = self.one::<B>(method, sampler, device);
+                print_status(&found);
+                for figure in [&mut found.accuracy, &mut found.ci95, &mut found.episodes_per_s] {
+                    *figure = rounded(*figure, 2);
+                }
+                table.push(found);
+            }
+            table.sort_by(|one, other| other.accuracy.total_cmp(&one.accuracy));
+            tables.push(table);
+        }
+        tables
+    }
+
+    fn one<B: Backend>(
+        &self,
+        method: &str,
+        sampler: &FeatureSampler,
+        device: &B::Device,
+    ) -> FeatureEvaluation {
+        use AnyHead::{LaplacianShot, SimpleShot};
+        let mean = self.features.base_mean().map(|mean| Tensor::from_floats(mean, device));
+        let head = AnyHead::<B>::with_name(method, maps(&self.features), device);
+        let head = match (head.expect("methods have names of heads"), mean) {
+            (SimpleShot(head), Some(mean)) => SimpleShot(head.with_base_mean(mean)),
+            (LaplacianShot(head), Some(mean)) => LaplacianShot(head.with_base_mean(mean)),
+            (head, _) => head,
+        };
+        let episodes = self.args.episodes.unwrap_or(10_000);
+        let progress = EpisodeProgress::start(method, sampler.protocol(), episodes);
+        let tell = |done| progress.tell(done);
+        let found = FeatureTest::new(episodes).run_observed(&head, sampler, device, &tell);
+        progress.finish();
+        found
+    }
+}
+
+/// The maps that rows are made of, by the metadata of their file; rows are vectors otherwise.
+fn maps(features: &Features) -> [usize; 3] {
+    let said = features.metadata().get("maps").and_then(|text| {
+        let sizes = text.split('x').map(|size| size.parse().ok());
+        <[usize; 3]>::try_from(sizes.collect::<Option<Vec<_>>>()?).ok()
+    });
+    let fits = |maps: &[usize; 3]| maps.iter().product::<usize>() == features.length();
+    said.filter(fits).unwrap_or([features.length(), 1, 1])
+}
+
+#[cfg(test)]
+pub(super) fn example(
+    method: &str,
+    transductive: bool,
+    accuracy: f64,
+    ci95: f64,
+) -> FeatureEvaluation {
+    FeatureEvaluation {
+        method: method.to_owned(),
+        settings: json!({}),
+        protocol: Protocol::new(5, 1),
+        episodes: 100,
+        transductive,
+        unbalanced: None,
+        seed: 1,
+        accuracy,
+        ci95,
+        episodes_per_s: 10.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(names: &[&str]) -> Result<Vec<&'static str>> {
+        methods(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn methods_are_named_once_and_known() {
+        assert_eq!(named(&["simpleshot", "simpleshot"]).unwrap(), ["simpleshot"]);
+        let all = named(&["all", "simpleshot"]).unwrap();
+        assert!(all.contains(&"simpleshot") && !all.contains(&"relation"));
+        let error = named(&["simple"]).unwrap_err().to_string();
+        assert!(error.contains("\"simple\"") && error.contains("simpleshot"), "{error}");
+    }
+
+    #[test]
+    fn rows_are_maps_where_their_file_says_so() {
+        let features = Features::new(12, [("a".to_owned(), vec![0.0; 12])]).unwrap();
+        assert_eq!(maps(&features), [12, 1, 1]);
+        assert_eq!(maps(&features.clone().with_metadata("maps", "3x2x2")), [3, 2, 2]);
+        for wrong in ["3x2", "3x2x3", "conv"] {
+            assert_eq!(maps(&features.clone().with_metadata("maps", wrong)), [12, 1, 1]);
+        }
+    }
+}

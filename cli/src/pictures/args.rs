@@ -1,0 +1,118 @@
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::args::{DeviceArgs, ReadArgs, count};
+
+pub(crate) const ADAPT_HELP: &str = "\
+A backbone is NAME:FILE, with the network's published weights in a safetensors file or one of PyTorch's, or NAME alone after \
+`fewshot backbones get NAME` has downloaded them. There are dinov2-s, dinov2-b, dinov2-s-reg, dinov2-b-reg, clip-b32, clip-b32-gelu, efficientnet-lite0, resnet18, resnet34, resnet50, \
+resnet12 and wrn-28-10.
+
+Pictures lie in a folder for each class, whose name is the class's, and in folders below that. Every picture is left out once, to see how well the \
+others classify it and how sure they should be; what came of it is printed, and drawn beside the model as \
+.confusion.svg and .map.svg.
+
+The model has the classes, their embeddings and small pictures of the examples in it, but only the name and the hash of the weights. Of a run the weights are \
+in it, and the run is needed no more. Pictures are stretched to the size of the run's images, in grey or in colour as these; for \
+runs on glyphs, omniglot and fonts they are of dark ink on white.
+
+  fewshot backbones get dinov2-s
+  fewshot adapt --backbone dinov2-s --support birds/ --out birds.fewshot
+  fewshot adapt --backbone dinov2-s:dinov2_vits14_pretrain.pth --support birds/ --out birds.fewshot
+  fewshot adapt runs/mine --support birds/ --out birds.fewshot
+  fewshot adapt birds.fewshot --add owls/ --add more/wren/
+  fewshot adapt birds.fewshot --add more/
+  fewshot adapt birds.fewshot --remove wren";
+
+pub(crate) const PREDICT_HELP: &str = "\
+Of a folder, all pictures in it and in the folders below are classified. A line is the file, and the likeliest classes with \
+their probabilities; with --json it is a JSON object. A picture that cannot be read is reported, the others are \
+classified, and the exit code is 1, or with --skip-broken 0.
+
+--unknown 0.5 rejects pictures that are rather of no class that the model knows: nearer to where pictures of other classes \
+were than to where those of the class itself were, when they were left out.";
+
+#[derive(Debug, Args)]
+pub(crate) struct AdaptArgs {
+    /// A model to change; or a run of `fewshot train`, folder or checkpoint, whose network a new model is made on
+    #[arg(value_name = "MODEL|RUN", conflicts_with = "backbone")]
+    pub(crate) given: Option<PathBuf>,
+    /// Network, and file of its weights where they are not in the cache
+    #[arg(long, value_name = "NAME[:FILE]", required_unless_present = "given")]
+    pub(crate) backbone: Option<String>,
+    /// Folder with a folder of pictures for each class
+    #[arg(long, value_name = "DIR", required_unless_present = "given")]
+    pub(crate) support: Option<PathBuf>,
+    /// File to write [default with MODEL: the same]
+    #[arg(long, value_name = "FILE", required_unless_present = "given")]
+    pub(crate) out: Option<PathBuf>,
+    /// How classes are learned from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
+    /// [default: simpleshot; with a run of protonet prototypes]
+    #[arg(long)]
+    pub(crate) method: Option<String>,
+    /// Folder of pictures of a class to add to MODEL, or of one that it has; or folder with a folder for each such class
+    #[arg(long, value_name = "DIR", requires = "given")]
+    pub(crate) add: Vec<PathBuf>,
+    /// Class to remove from MODEL
+    #[arg(long, value_name = "CLASS", requires = "given")]
+    pub(crate) remove: Vec<String>,
+    /// Weights of MODEL's backbone, where they are not found
+    #[arg(long, value_name = "FILE", requires = "given")]
+    pub(crate) weights: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
+    /// Keep no small pictures of the examples in the model's file, for the page of `fewshot serve`
+    #[arg(long)]
+    pub(crate) no_thumbnails: bool,
+    /// Print what came of it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PredictArgs {
+    /// What `fewshot adapt` has written
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Pictures, or folders of pictures
+    #[arg(value_name = "PICTURE", required = true)]
+    pub(crate) pictures: Vec<PathBuf>,
+    /// Classes of a picture to print, the likeliest first
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count(1..))]
+    pub(crate) top: usize,
+    /// Reject pictures that are less likely than this of a known class at all, from 0 to 1
+    #[arg(long, value_name = "P", value_parser = probability)]
+    pub(crate) unknown: Option<f64>,
+    /// Weights of the backbone, where they are not found
+    #[arg(long, value_name = "FILE")]
+    pub(crate) weights: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
+    /// Print a JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let found = text.parse().ok().filter(|p| (0.0..=1.0).contains(p));
+    found.ok_or_else(|| format!("{text} is not between 0 and 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ADAPT_HELP;
+    use fewshot::adapted::PUBLISHED_WEIGHTS;
+
+    #[test]
+    fn the_help_names_every_network() {
+        let words: Vec<_> = ADAPT_HELP.split([' ', ',', '.', '\n']).collect();
+        for weights in PUBLISHED_WEIGHTS {
+            assert!(words.contains(&weights.name), "{}", weights.name);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Networks of runs of `fewshot train`, to embed pictures with.
+
+use fewshot::adapted::{PretrainedBackbone, TrainedNetwork, TrainingRun};
+use fewshot::metric::Metric;
+use fewshot::train::Checkpoint;
+
+use super::Embedder;
+use crate::args::Method;
+use crate::prelude::*;
+use crate::settings::RunSettings;
+use crate::{eval, sinusoids};
+
+/// Whether this is a folder or a checkpoint, and no adapted model.
+pub(super) fn is_run(given: &Path) -> bool {
+    given.is_dir() || Checkpoint::is_at(given)
+}
+
+/// The network of a run's best checkpoint, or of the one that is given.
+pub(super) fn network<B: AutodiffBackend>(
+    given: &Path,
+    device: &B::Device,
+) -> Result<Embedder<B::InnerBackend>> {
+    let (path, name) = (eval::file(given), given.display());
+    if given.is_dir() && !path.exists() {
+        return Err(usage!("{name} is no folder of a run: there is no checkpoint in it"));
+    }
+    let checkpoint = Checkpoint::read(&path)?;
+    if sinusoids::is_sinusoid_run(&checkpoint) {
+        return Err(usage!("{name} has learned sine waves: its network takes no pictures"));
+    }
+    let settings = RunSettings::of(&checkpoint, &path, None, None)?;
+    let method = settings.method;
+    let encoder = match method {
+        Method::Plastic => {
+            return Err(usage!(
+                "{name} was trained by plastic, whose network learns by connections of its own: no other method \
+                 can be put on it"
+            ));
+        }
+        Method::MamlPlusPlus => {
+            return Err(usage!(
+                "{name} was trained by maml++, which normalises anew in every inner step: its network embeds \
+                 nothing without them"
+            ));
+        }
+        _ if settings.inner.is_some() => settings.body::<B>(&checkpoint, device)?,
+        _ => settings.encoder::<B>(&checkpoint, device)?,
+    };
+    let without_averages = settings.inner.is_some().then_some(method);
+    let data = settings.data.to_string();
+    let run = TrainingRun::new(name.to_string(), (method.to_string(), data), &path)?;
+    let (conv4, shades) = (settings.network()?, settings.data.shades());
+    let noted = TrainedNetwork { conv4, shades, run: Some(run) };
+    let method = match (method, settings.metric) {
+        (Method::Protonet, Metric::SquaredEuclidean) => "prototypes",
+        _ => super::METHOD,
+    };
+    let backbone = PretrainedBackbone::trained(encoder, noted, device);
+    Ok(Embedder { backbone, method, without_averages })
+}

@@ -1,0 +1,282 @@
+//! The classes that are served, with their examples.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::ErrorKind;
+
+use fewshot::adapted::{
+    AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Thumbnail,
+};
+use fewshot::data::{DataError, Features, Preparation};
+
+use crate::pictures::described;
+use crate::prelude::*;
+
+/// Examples of all classes, at most.
+const MOST_EXAMPLES: usize = 10_000;
+
+/// Examples that are named with a prediction.
+const NEAREST: usize = 3;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GalleryError {
+    #[error("there are fewer than two classes to choose among")]
+    TooFewClasses,
+    #[error("two classes stay: they are what is chosen among")]
+    LastClasses,
+    #[error("there is no class {0:?}")]
+    NoClass(String),
+    #[error(transparent)]
+    Name(DataError),
+    #[error("the embedding of the picture is not finite")]
+    NotFinite,
+    #[error("there is no example {0}")]
+    NoExample(usize),
+    #[error("there are {MOST_EXAMPLES} examples, and no more are taken")]
+    Full,
+    #[error(transparent)]
+    Model(#[from] AdaptedModelError),
+    #[error("the file of the model: {0}")]
+    File(#[from] std::io::Error),
+}
+
+/// What requests can ask of a [`Gallery`], whatever its backend.
+pub(super) trait Served {
+    fn embed(&self, images: &[&[f32]]) -> Vec<Vec<f32>>;
+
+    /// What an embedded picture is, with the `top` likeliest classes; of none, where it is less likely than `unknown`
+    /// of a known class at all.
+    fn predict(
+        &self,
+        embedding: &[f32],
+        top: usize,
+        unknown: Option<f64>,
+    ) -> Result<Value, GalleryError>;
+
+    /// Adds an example, maybe the first of its class, unless the class has one of an equal file.
+    fn add(
+        &mut self,
+        class: String,
+        embedding: Vec<f32>,
+        thumbnail: Thumbnail,
+        digest: String,
+    ) -> Result<Addition, GalleryError>;
+
+    /// Removes a class, and returns the numbers of its examples.
+    fn remove_class(&mut self, class: &str) -> Result<Vec<usize>, GalleryError>;
+
+    /// Removes an example, and its class with the last one.
+    fn remove_example(&mut self, number: usize) -> Result<(), GalleryError>;
+
+    fn describe(&self) -> Value;
+
+    fn file(&self) -> Result<Vec<u8>, GalleryError>;
+}
+
+/// The number of an example that was added, or of an equal one that was there.
+pub(super) enum Addition {
+    New(usize),
+    There(usize),
+}
+
+/// Classes with their examples, and the model that was learned from them, where there are two.
+pub(super) struct Gallery<B: Backend> {
+    backbone: PretrainedBackbone<B>,
+    method: String,
+    classes: BTreeMap<String, Vec<Example>>,
+    model: Option<AdaptedModel<B>>,
+    file: PathBuf,
+    next: usize,
+    /// Whether small pictures of examples are to be in the file.
+    keeps_thumbnails: bool,
+}
+
+#[derive(Clone)]
+struct Example {
+    number: usize,
+    embedding: Vec<f32>,
+    /// For the file.
+    thumbnail: Option<Thumbnail>,
+    /// Digest of the picture's file, where it is known.
+    digest: Option<String>,
+}
+
+impl<B: Backend> Gallery<B> {
+    pub(super) fn new(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        file: PathBuf,
+        keeps_thumbnails: bool,
+    ) -> Self {
+        let (method, classes) = (method.to_owned(), BTreeMap::new());
+        Self { backbone, method, classes, model: None, file, next: 0, keeps_thumbnails }
+    }
+
+    pub(super) fn of(model: AdaptedModel<B>, file: PathBuf) -> Self {
+        let begun = model.begun().clone();
+        Self { model: Some(model), ..Self::begun(begun, file) }
+    }
+
+    /// Keeps small pictures in the file if there are some.
+    pub(super) fn begun(begun: BegunModel<B>, file: PathBuf) -> Self {
+        let BegunModel { backbone, method, examples, thumbnails, digests } = begun;
+        let of_class = |class| {
+            let rows = examples.rows_of(class);
+            let example = |row: usize| Example {
+                number: row,
+                embedding: examples.row(row).to_vec(),
+                thumbnail: thumbnails[row].clone(),
+                digest: digests[row].clone(),
+            };
+            (examples.class_name(class).to_owned(), rows.map(example).collect())
+        };
+        let classes = (0..examples.classes()).map(of_class).collect();
+        let keeps_thumbnails = thumbnails.iter().any(Option::is_some);
+        let next = examples.rows();
+        Self { backbone, method, classes, model: None, file, next, keeps_thumbnails }
+    }
+
+    /// Small pictures of examples, by number.
+    pub(super) fn thumbnails(&self) -> HashMap<usize, Thumbnail> {
+        let all = self.classes.values().flatten();
+        all.filter_map(|example| Some((example.number, example.thumbnail.clone()?))).collect()
+    }
+
+    pub(super) fn preparation(&self) -> Preparation {
+        self.backbone.origin().preparation()
+    }
+
+    /// Takes these classes in place of those there are, and writes the model, of no class none; or changes nothing.
+    fn change(&mut self, classes: BTreeMap<String, Vec<Example>>) -> Result<(), GalleryError> {
+        if classes.len() < 2 && self.model.is_some() {
+            return Err(GalleryError::LastClasses);
+        }
+        if classes.is_empty() {
+            match fs::remove_file(&self.file) {
+                // Somebody else may have deleted it.
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+                _ => self.classes = classes,
+            }
+            return Ok(());
+        }
+        let rows = |(name, of): (&String, &Vec<Example>)| {
+            let rows = of.iter().flat_map(|example| example.embedding.iter().copied());
+            (name.clone(), rows.collect::<Vec<_>>())
+        };
+        let length = classes.values().flatten().map(|example| example.embedding.len());
+        let examples = Features::new(length.max().unwrap_or(0), classes.iter().map(rows))
+            .map_err(AdaptedModelError::from)?;
+        let thumbnails = classes.values().flatten().map(|example| example.thumbnail.clone());
+        let (backbone, thumbnails) = (self.backbone.clone(), thumbnails.collect());
+        let digests = classes.values().flatten().map(|example| example.digest.clone()).collect();
+        if classes.len() < 2 {
+            let method = self.method.clone();
+            let begun = BegunModel { backbone, method, examples, thumbnails, digests };
+            begun.write(&self.file)?;
+        } else {
+            let model = AdaptedModel::adapt(backbone, &self.method, examples)?;
+            let model = model.with_thumbnails(thumbnails).with_digests(digests);
+            model.write(&self.file)?;
+            self.model = Some(model);
+        }
+        self.classes = classes;
+        Ok(())
+    }
+
+    fn example(&self, row: usize) -> (&str, usize) {
+        let mut all =
+            self.classes.iter().flat_map(|(name, of)| of.iter().map(move |of| (name, of)));
+        let (name, example) = all.nth(row).expect("a row of the model");
+        (name, example.number)
+    }
+}
+
+impl<B: Backend> Served for Gallery<B> {
+    fn embed(&self, images: &[&[f32]]) -> Vec<Vec<f32>> {
+        let (rows, length) = self.backbone.embed_prepared(images.concat());
+        rows.chunks_exact(length.max(1)).map(<[f32]>::to_vec).collect()
+    }
+
+    fn predict(
+        &self,
+        embedding: &[f32],
+        top: usize,
+        unknown: Option<f64>,
+    ) -> Result<Value, GalleryError> {
+        let model = self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
+        let predictions = model.classify(embedding).map_err(|_| GalleryError::NotFinite)?;
+        let nearest = model.nearest(embedding, NEAREST).into_iter().map(|(row, cosine)| {
+            let (class, example) = self.example(row);
+            json!({"class": class, "example": example, "cosine": rounded(cosine, 4)})
+        });
+        let mut answer = described(&predictions[0], top, unknown);
+        answer["nearest"] = nearest.collect();
+        Ok(answer)
+    }
+
+    fn add(
+        &mut self,
+        class: String,
+        embedding: Vec<f32>,
+        thumbnail: Thumbnail,
+        digest: String,
+    ) -> Result<Addition, GalleryError> {
+        let digest = Some(digest);
+        let there = self.classes.get(&class).into_iter().flatten();
+        if let Some(there) = there.into_iter().find(|example| example.digest == digest) {
+            return Ok(Addition::There(there.number));
+        }
+        if self.classes.values().map(Vec::len).sum::<usize>() >= MOST_EXAMPLES {
+            return Err(GalleryError::Full);
+        }
+        let (number, mut classes) = (self.next, self.classes.clone());
+        let thumbnail = self.keeps_thumbnails.then_some(thumbnail);
+        classes.entry(class).or_default().push(Example { number, embedding, thumbnail, digest });
+        self.change(classes)?;
+        self.next += 1;
+        Ok(Addition::New(number))
+    }
+
+    fn remove_class(&mut self, class: &str) -> Result<Vec<usize>, GalleryError> {
+        let mut classes = self.classes.clone();
+        let removed =
+            classes.remove(class).ok_or_else(|| GalleryError::NoClass(class.to_owned()))?;
+        self.change(classes)?;
+        Ok(removed.iter().map(|example| example.number).collect())
+    }
+
+    fn remove_example(&mut self, number: usize) -> Result<(), GalleryError> {
+        let mut classes = self.classes.clone();
+        let found = classes.values_mut().find_map(|of| {
+            let place = of.iter().position(|example| example.number == number)?;
+            Some(of.remove(place))
+        });
+        found.ok_or(GalleryError::NoExample(number))?;
+        classes.retain(|_, of| !of.is_empty());
+        self.change(classes)
+    }
+
+    fn describe(&self) -> Value {
+        let classes = self.classes.iter().map(|(name, of)| {
+            let examples: Vec<_> = of.iter().map(|example| example.number).collect();
+            json!({"class": name, "examples": examples})
+        });
+        let left_out = self.model.as_ref().and_then(AdaptedModel::left_out);
+        json!({
+            "file": self.file.file_name().map(|name| name.to_string_lossy()),
+            "backbone": self.backbone.origin().to_string(),
+            "method": self.method,
+            "left_out": left_out.map(|found| found.examples()),
+            "left_out_folds": left_out.and_then(|found| found.folds),
+            "left_out_accuracy": left_out.map(|found| rounded(found.accuracy(), 2)),
+            "classes": classes.collect::<Vec<_>>(),
+        })
+    }
+
+    fn file(&self) -> Result<Vec<u8>, GalleryError> {
+        if self.classes.is_empty() {
+            return Err(GalleryError::TooFewClasses);
+        }
+        Ok(fs::read(&self.file)?)
+    }
+}

@@ -1,0 +1,336 @@
+//! The options of a run, from which its learner is made.
+
+mod classes;
+mod classical;
+mod inner;
+mod outer;
+
+use burn::module::AutodiffModule;
+use fewshot::data::{ClassDataset, ImageSet, ImageShape, Split, Splits};
+use fewshot::episode::Protocol;
+use fewshot::hardware::Checkpointing;
+use fewshot::learners::heads::{AnyHead, PrototypeScore, Prototypes};
+use fewshot::learners::{
+    BaseClassifierConfig, EmbeddingLearner, Maml, MetaLearner, Plastic, ProtoNet,
+};
+use fewshot::metric::Metric;
+use fewshot::models::{BnStatistics, Classifier, Conv4, Conv4Config, Downsampling, Readout};
+use fewshot::plasticity::TraceRule;
+use fewshot::precision::Precision;
+use fewshot::train::{Checkpoint, TrainError};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use classes::RunClasses;
+pub(crate) use inner::InnerSettings;
+pub(crate) use outer::OuterStep;
+
+use super::args::{BatchNormRule, Method};
+use super::data_spec::{DataSpec, FolderOptions, ImageSpec};
+use super::defaults::Benchmark;
+use super::eval;
+use super::features::Part;
+use super::prelude::*;
+
+/// The options of a run that its resumption must repeat and its test can look up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunSettings {
+    pub(crate) method: Method,
+    pub(crate) data: ImageSpec,
+    pub(crate) split: Split,
+    pub(crate) folder: FolderOptions,
+    pub(crate) image: ImageShape,
+    pub(crate) test: Protocol,
+    pub(crate) metric: Metric,
+    pub(crate) inner: Option<InnerSettings>,
+    #[serde(default)]
+    pub(crate) classical: Option<BaseClassifierConfig>,
+    #[serde(flatten)]
+    pub(crate) outer: OuterStep,
+    #[serde(default)]
+    pub(crate) precision: Precision,
+    pub(crate) seed: u64,
+    /// Absent where data comes from no files that could change, and in runs that do not keep them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) classes: Option<RunClasses>,
+    #[serde(skip)]
+    pub(crate) source: Source,
+}
+
+/// The data that [`RunSettings::images`] reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The run's own.
+    #[default]
+    Own,
+    /// Other data in the same format.
+    SameFormat,
+    OtherFormat,
+}
+
+/// Work that is generic over the learner.
+pub(crate) trait LearnerJob {
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        learner: L,
+    ) -> Result;
+
+    /// The same for Reptile, whose outer step is plain SGD.
+    fn run_reptile<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        learner: L,
+    ) -> Result
+    where
+        Self: Sized,
+    {
+        self.run::<B, L>(hardware, learner)
+    }
+}
+
+/// Cosines span only -1 to 1.
+pub(crate) const COSINE_SCALE: f64 = 10.0;
+
+impl RunSettings {
+    /// What the checkpoint at `path` was trained by, on other data or another split of it if they are
+    /// given.
+    pub(crate) fn of(
+        checkpoint: &Checkpoint,
+        path: &Path,
+        data: Option<&DataSpec>,
+        split: Option<Split>,
+    ) -> Result<Self> {
+        let mut settings: Self = eval::settings(checkpoint, path)?;
+        settings.check(checkpoint, path)?;
+        match data {
+            None => {}
+            Some(DataSpec::Images(data)) if data.clone().absolute() == settings.data => {}
+            Some(DataSpec::Images(data)) => {
+                settings.source = match data.name() == settings.data.name() {
+                    true => Source::SameFormat,
+                    false => Source::OtherFormat,
+                };
+                if !matches!(settings.data, ImageSpec::Files(..)) {
+                    settings.folder = data.default_options();
+                }
+                settings.data = data.clone();
+            }
+            Some(DataSpec::Sinusoids) => {
+                return Err(usage!("{} takes images, not sinusoids", path.display()));
+            }
+        }
+        settings.data.refuse_other_options(split, false)?;
+        settings.split = split.unwrap_or(settings.split);
+        Ok(settings)
+    }
+
+    /// Compares the network of these settings with what the checkpoint holds, before anything is allocated for it.
+    fn check(&self, checkpoint: &Checkpoint, path: &Path) -> Result {
+        let config = self.network()?;
+        let outputs = match self.has_outputs() {
+            true => self.test.ways.checked_mul(config.features()),
+            false => Some(0),
+        };
+        let needed = config.parameters().zip(outputs).and_then(|(of, more)| of.checked_add(more));
+        let needed = needed.and_then(|values| values.checked_mul(size_of::<f32>()));
+        let size = checkpoint.size_of("learner");
+        match needed.is_some_and(|needed| needed <= size) {
+            true => Ok(()),
+            false => Err(failed!(
+                "{} holds {size} bytes of parameters, too few for the network that it says it has",
+                path.display()
+            )),
+        }
+    }
+
+    /// Classes of the data, as images of the shape that the network takes.
+    pub(crate) fn images(&self, part: Part) -> Result<ImageSet> {
+        let splits = self.data.open(self.split, self.folder)?;
+        let images = match (self.source, &self.classes) {
+            (Source::Own, Some(classes)) => classes.images(&splits, part)?,
+            (Source::Own, None) => {
+                self.warn_of_unknown_classes();
+                chosen(splits, part)
+            }
+            (Source::SameFormat, Some(classes)) if part != Part::Train => {
+                let images = chosen(splits, part);
+                classes.warn_of_trained(&images);
+                images
+            }
+            _ => chosen(splits, part),
+        };
+        let (wanted, found, data) = (self.image, images.image_shape(), &self.data);
+        if found != wanted {
+            return Err(failed!("the checkpoint takes images of {wanted}, {data} has {found}"));
+        }
+        Ok(images)
+    }
+
+    /// Warns if the data may have changed and the run does not keep its classes.
+    pub(crate) fn warn_of_unknown_classes(&self) {
+        if self.classes.is_none() && matches!(self.data, ImageSpec::Files(..)) {
+            let data = &self.data;
+            print_status(format_args!(
+                "warning: the run does not say which classes of {data} it was trained on, so its test classes may be \
+                 among them"
+            ));
+        }
+    }
+
+    /// Runs `job` with the learner, its parameters freshly drawn.
+    pub(crate) fn with_learner<B: AutodiffBackend>(
+        &self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        checkpointing: Checkpointing,
+        job: impl LearnerJob,
+    ) -> Result {
+        let device = hardware.device();
+        let (config, encoder) = self.drawn::<B>(device)?;
+        let (features, ways) = (config.features(), self.test.ways);
+        if self.method == Method::Plastic {
+            let learner = Plastic::new(encoder, features, ways, TraceRule::default(), device);
+            return job.run::<B, _>(hardware, learner);
+        }
+        if let Some(learner) = self.on_embeddings(encoder.clone(), &config, device) {
+            return job.run::<B, _>(hardware, learner);
+        }
+        let Some(inner) = self.inner else {
+            return job
+                .run::<B, _>(hardware, self.proto_net(encoder).with_checkpointing(checkpointing));
+        };
+        let learner = self.gradient_based(inner, Classifier::new(encoder, features, ways, device));
+        match self.method {
+            Method::Reptile => job.run_reptile::<B, _>(hardware, learner?),
+            _ => job.run::<B, _>(hardware, learner?),
+        }
+    }
+
+    fn gradient_based<B: AutodiffBackend>(
+        &self,
+        inner: InnerSettings,
+        classifier: Classifier<B, Conv4<B>>,
+    ) -> Result<Maml<B, Classifier<B, Conv4<B>>>> {
+        match self.method {
+            Method::ProtoMaml => inner.set(Maml::prototypical(classifier, inner.inner_loop())),
+            method => inner.learner(method, classifier),
+        }
+    }
+
+    fn drawn<B: Backend>(&self, device: &B::Device) -> Result<(Conv4Config, Conv4<B>)> {
+        let config = self.network()?;
+        self.precision.check::<B>(device).map_err(TrainError::from)?;
+        B::seed(device, self.seed);
+        let encoder = config.init(device);
+        Ok((config, encoder))
+    }
+
+    fn proto_net<B: Backend>(&self, encoder: Conv4<B>) -> ProtoNet<B, Conv4<B>> {
+        let head = match self.metric {
+            Metric::SquaredEuclidean => Prototypes::new(),
+            Metric::Cosine => Prototypes { score: PrototypeScore::Cosine, scale: COSINE_SCALE },
+        };
+        EmbeddingLearner::with_head(encoder, head)
+    }
+
+    /// The learner of a method that is a head on embeddings and can be trained.
+    fn on_embeddings<B: Backend>(
+        &self,
+        encoder: Conv4<B>,
+        config: &Conv4Config,
+        device: &B::Device,
+    ) -> Option<EmbeddingLearner<B, Conv4<B>, AnyHead<B>>> {
+        if self.method.transductive() {
+            return None;
+        }
+        let head = AnyHead::with_name(&self.method.to_string(), config.maps(), device)?;
+        let learner = EmbeddingLearner::with_head(encoder, head);
+        Some(match &self.classical {
+            Some(classes) => learner.with_base_classifier(classes.init(device)),
+            None => learner,
+        })
+    }
+
+    /// The encoder that was trained, to put another head on.
+    pub(crate) fn encoder<B: AutodiffBackend>(
+        &self,
+        checkpoint: &Checkpoint,
+        device: &B::Device,
+    ) -> Result<Conv4<B::InnerBackend>> {
+        let (config, encoder) = self.drawn::<B>(device)?;
+        if let Some(learner) = self.on_embeddings(encoder.clone(), &config, device) {
+            return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
+        }
+        if self.method == Method::Protonet {
+            let learner = self.proto_net(encoder);
+            return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
+        }
+        let method = self.method;
+        Err(usage!(
+            "the encoder of {method} was trained to adapt: no other method can be put on it"
+        ))
+    }
+
+    /// The encoder of a gradient-based learner as its inner loop begins with it. It has no running averages.
+    pub(crate) fn body<B: AutodiffBackend>(
+        &self,
+        checkpoint: &Checkpoint,
+        device: &B::Device,
+    ) -> Result<Conv4<B::InnerBackend>> {
+        let method = self.method;
+        let inner = self.inner.ok_or_else(|| usage!("{method} has no inner loop"))?;
+        let (config, encoder) = self.drawn::<B>(device)?;
+        let classifier = Classifier::new(encoder, config.features(), self.test.ways, device);
+        let learner = self.gradient_based(inner, classifier)?;
+        Ok(checkpoint.load::<B, _, _>(learner, device)?.network().encoder.valid())
+    }
+
+    /// Whether the network has an output for each class, so that all tasks must have the same number of ways.
+    pub(crate) fn has_outputs(&self) -> bool {
+        self.inner.is_some() || self.method == Method::Plastic
+    }
+
+    pub(crate) fn network(&self) -> Result<Conv4Config> {
+        let ImageShape { channels, height, width } = self.image;
+        let config = Conv4Config::new([channels, height, width])
+            .with_precision(self.precision)
+            .with_context(if self.method == Method::Cavia { 100 } else { 0 });
+        let config = match (self.inner, Benchmark::of(self.image)) {
+            (None, _) => config,
+            (Some(_), Benchmark::Omniglot) => {
+                // As the authors of implicit MAML have it.
+                let flat = self.method == Method::Imaml;
+                let readout = if flat { Readout::Flatten } else { Readout::Average };
+                config.with_downsampling(Downsampling::Stride).with_readout(readout)
+            }
+            (Some(_), _) => config.with_channels(32),
+        };
+        if !config.fits() {
+            let (image, blocks) = (self.image, config.blocks);
+            return Err(failed!("images of {image} are too small for {blocks} blocks"));
+        }
+        config.check().map_err(|error| failed!("{error}"))?;
+        Ok(config)
+    }
+
+    pub(crate) fn statistics(&self, asked: Option<BatchNormRule>) -> Result<BnStatistics> {
+        let method = self.method;
+        match (self.inner, asked) {
+            (Some(_), Some(BatchNormRule::Running)) => Err(usage!(
+                "{method} gathers no running averages, so --batch-norm running is not for it"
+            )),
+            (None, Some(BatchNormRule::Support)) => {
+                Err(usage!("--batch-norm support is for maml and its relatives, not for {method}"))
+            }
+            (Some(_), _) | (None, Some(BatchNormRule::Batch)) => Ok(BnStatistics::Batch),
+            (None, None | Some(BatchNormRule::Running)) => Ok(BnStatistics::Running),
+        }
+    }
+}
+
+fn chosen(splits: Splits, part: Part) -> ImageSet {
+    match part {
+        Part::Test => splits.test,
+        Part::Validation => splits.validation,
+        Part::Train => splits.train,
+    }
+}

@@ -1,0 +1,213 @@
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
+use fewshot::data::{ClassDataset, Color, QuarterTurn, Split, Splits};
+use fewshot::episode::{EpisodeSampler, Protocol};
+use fewshot::hardware::Checkpointing;
+use fewshot::learners::MetaLearner;
+use fewshot::optim::{Adam, Sgd};
+use fewshot::train::{Checkpoint, Evaluator, RunFolder};
+
+use super::run::{Run, Tasks};
+use crate::args::TrainArgs;
+use crate::backend::Balanced;
+use crate::data_spec::{FolderOptions, ImageSpec};
+use crate::defaults::Benchmark;
+use crate::eval;
+use crate::prelude::*;
+use crate::report::{evaluated, test_protocol};
+use crate::settings::{InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source};
+use crate::world::World;
+
+pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
+    let of_files = args.image_size.is_some() || args.grey || args.read.given().is_some();
+    data.refuse_other_options(args.split, of_files)?;
+    let data = data.absolute();
+    let split = args.split.unwrap_or(Split::Vinyals);
+    let default = data.default_options();
+    let folder = args.read.over(FolderOptions {
+        size: args.image_size.unwrap_or(default.size),
+        color: if args.grey { Color::Grey } else { default.color },
+        ..default
+    });
+    let mut splits = data.open(split, folder)?;
+    let classes = match resumed(args) {
+        None => RunClasses::from_splits(&splits),
+        Some(run) if run.data == data && run.folder == folder => {
+            run.warn_of_unknown_classes();
+            if let Some(classes) = &run.classes {
+                splits = classes.splits(&splits)?;
+            }
+            run.classes
+        }
+        // Other data is refused by the trainer, which names it.
+        Some(run) => run.classes,
+    };
+    let image = splits.train.image_shape();
+    let inner = InnerSettings::new(args.method, &args.inner, Benchmark::of(image))?
+        .map(|inner| inner.with_batch_norm(args.batch_norm));
+    let test = Protocol::new(args.ways.unwrap_or(5), args.shots.unwrap_or(1));
+    let test = test.with_queries(args.queries.unwrap_or(test.queries));
+    let mut settings = RunSettings {
+        method: args.method,
+        data,
+        split,
+        folder,
+        image,
+        test,
+        metric: args.metric.unwrap_or_default(),
+        inner,
+        classical: None,
+        outer: OuterStep::new(args, inner.is_none().then_some(2000), PACE[0])?,
+        precision: args.scale.precision,
+        seed: args.seed,
+        classes,
+        source: Source::Own,
+    };
+    let features = settings.network()?.features();
+    // A turn that is drawn makes another class.
+    let turns = if splits.train.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
+    let classes = turns * splits.train.classes();
+    settings.classical = args.classical.classifier(args.method, features, classes)?;
+    let rotation = settings.classical.as_ref().is_some_and(|classes| classes.rotation > 0.0);
+    if rotation && matches!(settings.data, ImageSpec::Omniglot(_)) {
+        let reason = "whose turned characters are classes of their own";
+        return Err(usage!("--rotation-loss is not for omniglot, {reason}"));
+    }
+    if rotation && image.height != image.width {
+        return Err(usage!("--rotation-loss needs square images, not {image}"));
+    }
+    let tasks = tasks(args, &settings, splits)?;
+    let micro_batch = args.scale.micro_batch;
+    let run = Run { args, settings, tasks, world, pace: PACE, micro_batch };
+    backend::dispatch_on(&args.device, &args.scale.devices, run)
+}
+
+/// The settings of the run that goes on, if they can be read: the trainer tells why they cannot.
+fn resumed(args: &TrainArgs) -> Option<RunSettings> {
+    let folder = args.out.as_ref().filter(|_| args.resume)?;
+    let path = RunFolder::last(folder);
+    let checkpoint = Checkpoint::read(&path).ok()?;
+    eval::settings(&checkpoint, &path).ok()
+}
+
+fn tasks(
+    args: &TrainArgs,
+    settings: &RunSettings,
+    splits: Splits,
+) -> Result<Tasks<EpisodeSampler>> {
+    let defaults = Benchmark::of(settings.image).defaults(settings.method);
+    let classify = settings.classical.is_some();
+    let shots = args.train_shots.or(classify.then_some(1)).or(defaults.shots);
+    let shots = shots.unwrap_or(settings.test.shots);
+    let (ways, queries, meta_batch) = match settings.inner {
+        None if classify => (64.min(splits.train.classes()), 3, 1),
+        None if settings.has_outputs() => (settings.test.ways, 5, 4),
+        None => (20.min(splits.train.classes()), 5, 1),
+        Some(_) => (settings.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
+    };
+    let ways = args.train_ways.unwrap_or(ways);
+    let (method, test_ways) = (settings.method, settings.test.ways);
+    if settings.has_outputs() && ways != test_ways {
+        return Err(usage!(
+            "{method} learns tasks of as many classes as it is tested on: --train-ways {ways} is \
+             not --ways {test_ways}"
+        ));
+    }
+    let place = |sampler: EpisodeSampler| sampler.with_data_on(args.data_on);
+    let train = Protocol::new(ways, shots).with_queries(args.train_queries.unwrap_or(queries));
+    let train = place(splits.train.sampler(train, args.seed)?);
+    let test = place(splits.test.sampler(settings.test, args.seed)?);
+    // Too few validation classes are no reason not to train, other mistakes were found above.
+    let validation = splits.validation.sampler(settings.test, args.seed).map(place);
+    if let Err(error) = &validation {
+        print_status(format_args!("no validation, the last step is tested: {error}"));
+    }
+    let meta_batch = args.meta_batch.unwrap_or(meta_batch);
+    Ok(Tasks { train, validation: validation.ok(), test, meta_batch })
+}
+
+/// Defaults of the steps, and of the steps between validations and between checkpoints.
+const PACE: [u64; 3] = [600, 100, 50];
+
+pub(super) type ImageRun<'a> = Run<'a, RunSettings, EpisodeSampler>;
+
+impl Work for ImageRun<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(mut self, hardware: HardwareManager<B>) -> Result {
+        let memory = self.memory(hardware.info());
+        let hardware = hardware.with_memory(memory);
+        self.fit_memory(&hardware)?;
+        let (settings, checkpointing) = (self.settings.clone(), self.args.scale.grad_checkpoint);
+        match checkpointing {
+            Checkpointing::Balanced => {
+                settings.with_learner::<Balanced<B>>(&hardware, checkpointing, self)
+            }
+            Checkpointing::Nothing | Checkpointing::Segments => {
+                settings.with_learner::<Autodiff<B>>(&hardware, checkpointing, self)
+            }
+        }
+    }
+}
+
+impl LearnerJob for ImageRun<'_> {
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        learner: L,
+    ) -> Result {
+        let rate = self.settings.outer.halved()?;
+        self.train::<B, L>(hardware, learner, (Adam::new().init(), rate))
+    }
+
+    fn run_reptile<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        learner: L,
+    ) -> Result {
+        let rate = self.settings.outer.annealed()?;
+        self.train::<B, L>(hardware, learner, (Sgd::new().init(), rate))
+    }
+}
+
+impl ImageRun<'_> {
+    fn train<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        learner: L,
+        outer: (impl Optimizer<L, B>, impl LrScheduler),
+    ) -> Result {
+        let Self { args, settings, tasks, world, .. } = &self;
+        let statistics = settings.statistics(args.batch_norm)?;
+        let (train, name) = (tasks.train.protocol(), settings.data.name());
+        let what = format!("{} ({train})", settings.data);
+        let fitted = self.fit::<B, L>(hardware, learner, outer, name, what)?;
+        let (learner, device) = (&fitted.learner, hardware.device());
+        let evaluation = Evaluator::new(args.eval_episodes)
+            .with_statistics(statistics)
+            .run_shared::<B::InnerBackend>(learner, &tasks.test, device, &**world)?;
+        if !args.json {
+            print(format_args!("accuracy on test classes of {name}: {evaluation}"))?;
+            return print(format_args!("run folder: {}", fitted.folder.display()));
+        }
+        let mut protocol = test_protocol(settings, &evaluation);
+        protocol["train"] = json!({
+            "ways": train.ways,
+            "shots": train.shots,
+            "queries": train.queries,
+            "meta_batch": tasks.meta_batch,
+            "on": if settings.classical.is_some() { "all training classes" } else { "episodes" },
+            "batch_norm": match settings.inner {
+                None => "support and query in one batch",
+                Some(inner) if inner.batch.is_some() => "mini-batches of support and query",
+                Some(_) => "support and query in batches of their own",
+            },
+        });
+        protocol["selected_by"] = fitted.selected_by().into();
+        let (inner, seed) = (settings.inner, settings.seed);
+        let mut report = json!({ "inner": inner, "protocol": protocol, "seed": seed });
+        join(&mut report, evaluated(&evaluation));
+        join(&mut report, fitted.json(hardware));
+        print(report)
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether a meta-batch fits, before anything is computed.
+
+use fewshot::adapt::{Order, SecondOrder};
+use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
+use fewshot::hardware::{Bytes, HardwareError, OptimizerKind};
+use fewshot::kernels::{Route, route};
+
+use super::images::ImageRun;
+use crate::args::Method;
+use crate::prelude::*;
+use crate::world::smallest;
+
+impl ImageRun<'_> {
+    /// Cuts a step to as many tasks at once as fit in every process.
+    pub(super) fn fit_memory<B: Backend>(&mut self, hardware: &HardwareManager<B>) -> Result {
+        let at_once = self.at_once(hardware.devices().count());
+        // Even if all fit here: the other processes wait for this one's number.
+        let fit = smallest(&self.world, self.tasks_that_fit(hardware, at_once)?)?;
+        if fit < at_once {
+            print_status(format_args!("{fit} of {at_once} tasks fit in memory at once"));
+            self.micro_batch = Some(fit);
+        }
+        Ok(())
+    }
+
+    /// How many of `at_once` tasks fit the budget, or nine tenths of what is free to this process, with no tensor larger than
+    /// one may be, by the formulas of the network. On an accelerator that is not told how many to take, these may be fewer
+    /// than all; else what does not fit is an error. Where nothing of that is known, all fit.
+    fn tasks_that_fit<B: Backend>(
+        &self,
+        hardware: &HardwareManager<B>,
+        at_once: usize,
+    ) -> Result<usize> {
+        let Self { args, settings, tasks, .. } = self;
+        let largest_buffer = hardware.info().capabilities.largest_buffer;
+        let budget = hardware.budget().ok();
+        if budget.is_none() && largest_buffer.is_none() {
+            return Ok(at_once);
+        }
+        let (config, protocol) = (settings.network()?, tasks.train.protocol());
+        let (name, image) = (settings.method.to_string(), config.image);
+        let network = Backbone::new(name, image, BackboneConfig::Conv4(config));
+        let optimizer = match settings.method {
+            Method::Reptile => OptimizerKind::Sgd,
+            _ => OptimizerKind::Adam,
+        };
+        let (route, device) = (route::<Autodiff<B>>(), hardware.device());
+        let mut estimate =
+            Estimate::new::<B>(&network, self.learning(), protocol, optimizer, route, device)
+                .with_checkpointing(args.scale.grad_checkpoint);
+        estimate.planner.largest_buffer = largest_buffer;
+        if let Some(lanes) = settings.inner.and_then(|inner| inner.lanes) {
+            estimate = estimate.with_lanes(lanes);
+        }
+        let told = args.scale.auto_batch || self.micro_batch.is_some();
+        let may_cut = matches!(route, Route::Device(_)) && !told;
+        match estimate.check(at_once, budget.unwrap_or(Bytes(u64::MAX))) {
+            Ok(()) => Ok(at_once),
+            Err(HardwareError::TooManyTasks { fit: Some(fit @ 1..), .. })
+            | Err(HardwareError::LargestBuffer { fit: Some(fit @ 1..), .. })
+                if may_cut =>
+            {
+                Ok(fit)
+            }
+            Err(refused) => Err(refused.into()),
+        }
+    }
+
+    /// Tasks that are differentiated at once, at least.
+    fn at_once(&self, devices: usize) -> usize {
+        let scale = &self.args.scale;
+        let meta_batch = usize::try_from(self.tasks.meta_batch).unwrap_or(usize::MAX);
+        let accumulate = usize::try_from(scale.accumulate).unwrap_or(usize::MAX);
+        let all = meta_batch.saturating_mul(accumulate);
+        match self.micro_batch {
+            _ if scale.auto_batch => 1,
+            Some(tasks) => tasks.min(all),
+            None => meta_batch.min(all.div_ceil(devices * self.world.size())),
+        }
+    }
+
+    /// What the memory is planned for. Methods that learn rates are planned as MAML and take more: what is
+    /// refused would not fit, but what is accepted may not fit either.
+    fn learning(&self) -> Learning {
+        let Some(inner) = self.settings.inner else { return Learning::ProtoNet };
+        let steps = inner.steps;
+        match (self.settings.method, inner.order) {
+            (Method::Reptile, _) => {
+                let protocol = self.tasks.train.protocol();
+                let all = protocol.ways * protocol.examples();
+                let batch = inner.batch.map_or(all, |[batch, _]| batch);
+                Learning::Reptile { steps, batch }
+            }
+            (Method::Anil, _) => Learning::Anil { steps },
+            // The gradient of imaml is solved for at the end of the way, whose steps are not kept.
+            (Method::Imaml, _) | (_, Order::First) => Learning::FirstOrder { steps },
+            _ if inner.second_order_route == Some(SecondOrder::Chain) => {
+                Learning::MamlChain { steps }
+            }
+            _ => Learning::Maml { steps },
+        }
+    }
+}
