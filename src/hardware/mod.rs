@@ -47,7 +47,7 @@ pub use memory::{
 pub use placement::{DeviceLoad, PlacedModel, Placement, place};
 pub use plan::{Activations, MemoryPlan, MemoryPlanner, Method, PlanLine, Stacks, TaskShape};
 pub use platform::{DetectedDevice, Platform, ProbeResult};
-pub use pool::{Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage};
+pub use pool::{ModelPool, PoolError};
 pub use preference::{DevicePreference, Selection};
 pub use profile::{ModelProfile, OptimizerKind, ParameterProfile};
 pub use provenance::{MemoryFigure, Provenance};

@@ -2,8 +2,8 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::PeakWatch;
 use serde::{Deserialize, Serialize};
 
-use super::meter::Meter;
-use super::stats::{MemoryStats, synchronise};
+use super::meter::{Meter, synchronise};
+use super::stats::MemoryStats;
 use crate::hardware::Bytes;
 
 /// What a piece of work took of a device's memory.
