@@ -50,11 +50,11 @@ pub(super) fn network<B: AutodiffBackend>(
     let data = settings.data.to_string();
     let run = TrainingRun::new(name.to_string(), (method.to_string(), data), &path)?;
     let (conv4, shades) = (settings.network()?, settings.data.shades());
-    let noted = TrainedNetwork { conv4, shades, run: Some(run) };
+    let origin = TrainedNetwork { conv4, shades, run: Some(run) };
     let method = match (method, settings.metric) {
         (Method::Protonet, Metric::SquaredEuclidean) => "prototypes",
         _ => super::METHOD,
     };
-    let backbone = PretrainedBackbone::trained(encoder, noted, device);
+    let backbone = PretrainedBackbone::trained(encoder, origin, device);
     Ok(Embedder { backbone, method, without_averages })
 }
