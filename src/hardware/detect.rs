@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::panics::{Silence, quietly};
+use super::panics::quietly;
 use super::platforms::HOST_PLATFORMS;
 use super::{
     DetectedDevice, Detection, DeviceInfo, DeviceKey, Inventory, Isolation, Platform, Rejection,
@@ -69,7 +69,6 @@ fn rejecting(platform: &dyn Platform, reason: impl Into<String>) -> Inventory {
 
 /// What all platforms have, each tried at the same time as the others.
 pub(super) fn run(platforms: Vec<Box<dyn Platform>>, detection: &Detection) -> Inventory {
-    let _silence = Silence::begin();
     let deadline = Instant::now() + detection.deadline;
     let late = format!("no answer within {:.1} s", detection.deadline.as_secs_f64());
     let begin = |platform: Box<dyn Platform>| {

@@ -9,7 +9,7 @@ use super::pool::Pool;
 use super::stats::{MemorySource, MemoryStats};
 use crate::machine::{self, Bytes};
 
-/// Where the memory of a device is counted.
+/// The counter of a device's memory.
 pub(super) enum Meter {
     /// By the program's allocator, if it counts.
     Host,
@@ -25,13 +25,13 @@ impl Meter {
     pub fn of<B: Backend>(device: &B::Device) -> Self {
         let device = device as &dyn Any;
         #[cfg(feature = "cube")]
-        if let Some(pool) = Pool::of(device) {
+        if let Some(pool) = Pool::on_device(device) {
             return Self::Pool(pool);
         }
         if is_elsewhere(device) { Self::Unknown } else { Self::Host }
     }
 
-    /// What is counted now.
+    /// The present counts.
     pub fn counted(&self) -> MemoryStats {
         match self {
             Self::Host => match CountingAllocator::in_use() {
@@ -104,7 +104,7 @@ pub(super) fn synchronise<B: Backend>(device: &B::Device) {
     }
 }
 
-/// Whether the tensors of a device that has no pool to ask are known to lie outside the host.
+/// `true` for a device without a pool whose tensors lie outside the host.
 #[cfg(feature = "candle")]
 #[allow(deprecated, reason = "Burn ends its Candle backend with 0.21")]
 fn is_elsewhere(device: &dyn Any) -> bool {

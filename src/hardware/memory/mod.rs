@@ -1,4 +1,4 @@
-//! How much memory is used, and what running out of it looks like.
+//! Counts of the memory in use, and errors of memory that runs out.
 
 mod host;
 mod meter;

@@ -6,7 +6,7 @@ use super::meter::{Meter, synchronise};
 use super::stats::MemoryStats;
 use crate::hardware::Bytes;
 
-/// What a piece of work took of a device's memory.
+/// Memory of a device that a piece of work took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReport {
     /// The device before the work.

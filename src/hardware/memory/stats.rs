@@ -25,12 +25,12 @@ pub enum MemorySource {
 pub struct MemoryStats {
     /// Given out and not yet given back; a device rounds each tensor up to its alignment.
     pub in_use: Option<Bytes>,
-    /// What the pool holds of the device's memory, in use or not; more than `in_use`, and given
+    /// Memory of the device that the pool holds, in use or not; more than `in_use`, and given
     /// back by [`release`](crate::hardware::release). Of pools alone.
     pub reserved: Option<Bytes>,
     /// Memory of the device; on the host, the machine's or the container's, if that is less.
     pub total: Option<Bytes>,
-    /// What of `total` nobody uses now, other processes included.
+    /// Part of `total` that nobody uses now, other processes included.
     pub free: Option<Bytes>,
     /// Resident set of this process in the machine's memory.
     pub host: Option<Bytes>,
@@ -53,13 +53,13 @@ impl fmt::Display for MemoryStats {
             None => write!(f, "use not counted")?,
         }
         let free = self.free.zip(self.total);
-        let beside = [
+        let details = [
             self.reserved.map(|bytes| format!("{bytes} reserved")),
             free.map(|(free, total)| format!("{free} of {total} free")),
         ];
-        let beside = beside.into_iter().flatten().collect::<Vec<_>>();
-        if !beside.is_empty() {
-            write!(f, " ({})", beside.join(", "))?;
+        let details = details.into_iter().flatten().collect::<Vec<_>>();
+        if !details.is_empty() {
+            write!(f, " ({})", details.join(", "))?;
         }
         self.host.map_or(Ok(()), |bytes| write!(f, ", {bytes} of host memory"))
     }
