@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let device = Default::default();
     let backbone = PretrainedBackbone::<Flex>::load(name, weights, &device)?;
-    let model = AdaptedModel::of_folder(backbone, "simpleshot", support)?;
+    let model = AdaptedModel::from_folder(backbone, "simpleshot", support)?;
     if let Some(validation) = model.cross_validation() {
         println!("{:.1} % right of pictures that were left out", validation.accuracy());
     }

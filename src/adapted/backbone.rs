@@ -79,7 +79,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// or by its hash, which tells networks apart that differ in what no parameter shows.
     pub fn load(name: &str, weights: impl AsRef<Path>, device: &B::Device) -> Result<Self> {
         let file = weights.as_ref();
-        let network = PublishedWeights::of(name)?;
+        let network = PublishedWeights::named(name)?;
         Self::load_hashed(network, file, sha256(file)?, device)
     }
 
@@ -103,7 +103,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// # Errors
     /// When there is no such network, its weights are not in the cache, or the file there is damaged.
     pub fn cached(name: &str, device: &B::Device) -> Result<Self> {
-        let weights = PublishedWeights::of(name)?;
+        let weights = PublishedWeights::named(name)?;
         let Some(path) = weights.cached() else {
             return Err(match weights.file {
                 Some(_) => AdaptedModelError::NotCached { backbone: weights.name },
@@ -134,7 +134,7 @@ impl<B: Backend> PretrainedBackbone<B> {
             }
             None => id.locate()?,
         };
-        refuse_others(PublishedWeights::of(&id.name)?, &file, &id.sha256)?;
+        refuse_others(PublishedWeights::named(&id.name)?, &file, &id.sha256)?;
         let (network, preprocessing) = Network::load(&id.name, &file, device)?;
         if preprocessing != id.preprocessing {
             return Err(AdaptedModelError::OtherPreprocessing { backbone: id.name.clone() });
@@ -201,7 +201,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     pub(super) fn length(&self) -> Result<usize> {
         match &self.origin {
             BackboneOrigin::Trained(network) => Ok(network.conv4.features()),
-            BackboneOrigin::Published(id) => Ok(PublishedWeights::of(&id.name)?.features),
+            BackboneOrigin::Published(id) => Ok(PublishedWeights::named(&id.name)?.features),
         }
     }
 
@@ -421,7 +421,7 @@ mod tests {
     /// No parameter's name or shape tells the activation, nor a blur.
     #[test]
     fn a_published_file_of_a_network_that_only_computes_otherwise_is_refused() {
-        let of = |name| PublishedWeights::of(name).unwrap();
+        let of = |name| PublishedWeights::named(name).unwrap();
         let sha256 = |name| of(name).file.unwrap().sha256;
         let refused = |name, sha256: &str| refuse_others(of(name), Path::new("x.bin"), sha256);
         let error = refused("clip-b32", sha256("clip-b32-gelu")).unwrap_err().to_string();

@@ -53,7 +53,7 @@ impl<B: Backend> AdaptedModel<B> {
     ///
     /// # Errors
     /// The reasons of [`PretrainedBackbone::embed_folder`] and [`adapt`](Self::adapt).
-    pub fn of_folder(
+    pub fn from_folder(
         backbone: PretrainedBackbone<B>,
         method: &str,
         root: impl AsRef<Path>,
@@ -64,7 +64,7 @@ impl<B: Backend> AdaptedModel<B> {
     /// The same of the files of each class; of those of a class with equal content the first counts.
     ///
     /// # Errors
-    /// The reasons are those of [`of_folder`](Self::of_folder).
+    /// The reasons are those of [`from_folder`](Self::from_folder).
     pub fn adapt_to_pictures(
         backbone: PretrainedBackbone<B>,
         method: &str,
@@ -79,7 +79,7 @@ impl<B: Backend> AdaptedModel<B> {
         let (length, classes) = backbone.embed_classes(&distinct, small)?;
         let class = |((name, rows, thumbnails), digests)| Class { name, rows, thumbnails, digests };
         let classes = classes.into_iter().zip(digests).map(class).collect();
-        Self::of_classes(backbone, method, length, classes)
+        Self::learn(backbone, method, length, classes)
     }
 
     /// This model with further classes of the pictures in these files, or with further pictures of classes
@@ -189,10 +189,10 @@ impl<B: Backend> AdaptedModel<B> {
 
     fn changed(self, classes: Vec<Class>) -> Result<Self> {
         let UnfittedModel { backbone, method, examples, .. } = self.unfitted;
-        Self::of_classes(backbone, &method, examples.length(), classes)
+        Self::learn(backbone, &method, examples.length(), classes)
     }
 
-    fn of_classes(
+    fn learn(
         backbone: PretrainedBackbone<B>,
         method: &str,
         length: usize,

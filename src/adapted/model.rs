@@ -25,7 +25,7 @@ use crate::learners::heads::{AnyHead, FittedHead, HEAD_NAMES, Head, TRAINED_ON_E
 ///
 /// let device = Default::default();
 /// let backbone = PretrainedBackbone::<Flex>::load("dinov2-s", "dinov2_vits14_pretrain.pth", &device)?;
-/// let model = AdaptedModel::of_folder(backbone, "simpleshot", "birds")?;
+/// let model = AdaptedModel::from_folder(backbone, "simpleshot", "birds")?;
 /// model.write("birds.fewshot")?;
 ///
 /// let model = AdaptedModel::<Flex>::open("birds.fewshot", &device)?;

@@ -84,7 +84,7 @@ impl BackboneId {
                 return Ok(path.clone());
             }
         }
-        let file = PublishedWeights::of(&self.name)?.file;
+        let file = PublishedWeights::named(&self.name)?.file;
         let published = file.is_some_and(|file| self.sha256.starts_with(file.sha256));
         let (backbone, sha256) = (self.name.clone(), self.sha256.clone());
         Err(AdaptedModelError::NoWeights { backbone, sha256, tried, published })

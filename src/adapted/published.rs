@@ -43,7 +43,7 @@ impl PublishedWeights {
     ///
     /// # Errors
     /// When there is no such network.
-    pub fn of(name: &str) -> Result<&'static Self> {
+    pub fn named(name: &str) -> Result<&'static Self> {
         let weights = PUBLISHED_WEIGHTS.iter().find(|weights| weights.name == name);
         weights.ok_or_else(|| unknown(name))
     }
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_cached_file_is_found_by_the_beginning_of_its_hash() {
         let folder = tempfile::tempdir().unwrap();
-        let weights = PublishedWeights::of("resnet34").unwrap();
+        let weights = PublishedWeights::named("resnet34").unwrap();
         assert_eq!(weights.cached_in(&folder.path().join("none")), None);
         let name = |beginning: &str| format!("{beginning:0<64}");
         fs::write(folder.path().join(name("b627a594")), b"others").unwrap();

@@ -13,7 +13,7 @@ const MISTAKES: usize = 5;
 
 pub(crate) fn adapt(args: &AdaptArgs) -> Result {
     backend::prepare(args.device.threads)?;
-    let to_do = ToDo::of(args)?;
+    let to_do = ToDo::from_args(args)?;
     backend::dispatch(&args.device, Adapting { args, to_do })
 }
 
@@ -29,7 +29,7 @@ enum ToDo {
 
 impl ToDo {
     /// The first argument is a model or a run.
-    fn of(args: &AdaptArgs) -> Result<Self> {
+    fn from_args(args: &AdaptArgs) -> Result<Self> {
         let (support, out) = (args.support.clone(), args.out.clone());
         let Some(given) = &args.given else {
             // Clap asks for no MODEL where it conflicts with what is there.

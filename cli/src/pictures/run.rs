@@ -10,7 +10,7 @@ use crate::prelude::*;
 use crate::settings::RunSettings;
 use crate::{eval, sinusoids};
 
-/// Whether this is a folder or a checkpoint, and no adapted model.
+/// `true` for a folder or a checkpoint, which no adapted model is.
 pub(super) fn is_run(given: &Path) -> bool {
     given.is_dir() || Checkpoint::is_at(given)
 }

@@ -12,7 +12,7 @@ use fewshot::adapted::{
 use fewshot::data::{DataError, Features, Preparation};
 use fewshot::hardware::Bytes;
 
-use crate::pictures::described;
+use crate::pictures::describe;
 use crate::prelude::*;
 
 /// Examples of all classes, at most.
@@ -257,7 +257,7 @@ impl<B: Backend> Served for Gallery<B> {
             let (class, example) = self.example(row);
             json!({"class": class, "example": example, "cosine": rounded(cosine, 4)})
         });
-        let mut answer = described(&predictions[0], top, unknown);
+        let mut answer = describe(&predictions[0], top, unknown);
         answer["nearest"] = nearest.collect();
         Ok(answer)
     }

@@ -20,6 +20,9 @@ const WAITING: usize = 256;
 /// Pictures that are embedded together, at most.
 const BATCH: usize = 32;
 
+/// Stack of a model's thread, in bytes: as large as that of a main thread.
+const STACK: usize = 8 << 20;
+
 /// A function of the model.
 type Run = Box<dyn FnOnce(&mut dyn Served) + Send>;
 
@@ -108,7 +111,7 @@ impl Model {
             }
             release::<B>(&device);
         };
-        let thread = thread::Builder::new().name("model".to_owned()).spawn(work);
+        let thread = thread::Builder::new().name("model".to_owned()).stack_size(STACK).spawn(work);
         let thread = thread.map_err(|error| failed!("no thread for a model: {error}"))?;
         let worker = Worker(Some(thread));
         let opened = opened.blocking_recv();

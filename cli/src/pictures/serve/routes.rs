@@ -363,11 +363,11 @@ async fn add(
     let class = class_name(class.trim()).map_err(GalleryError::Name)?;
     let digest = digest(&body);
     let Decoded { image, thumbnail } = app.decoded(&model, body).await?;
-    let shown = thumbnail.clone();
+    let copy = thumbnail.clone();
     let add = |served: &mut dyn Served, row: Vec<f32>| served.add(class, row, thumbnail, digest);
     Ok(match model.embed(image, add).await? {
         Addition::New(number) => {
-            model.thumbnails().insert(number, shown);
+            model.thumbnails().insert(number, copy);
             (StatusCode::CREATED, Json(json!({ "example": number })))
         }
         Addition::There(number) => {
