@@ -146,7 +146,8 @@ fn serve_folder<B: Backend>(args: &ServeArgs, hardware: &HardwareManager<B>) -> 
     }
     let half_of_free = hardware.info().memory.free.map(|Bytes(free)| Bytes(free / 2));
     let memory = args.memory.or(half_of_free).unwrap_or(MEMORY);
-    let (device, numbers, read_only) = (hardware.device().clone(), Numbers::default(), args.read_only);
+    let (device, numbers, read_only) =
+        (hardware.device().clone(), Numbers::default(), args.read_only);
     let open: Opener = Box::new(move |file| {
         let lock = lock_of(file, read_only).map_err(OpenError::Locked)?;
         let (file, numbers) = (file.to_owned(), numbers.clone());
