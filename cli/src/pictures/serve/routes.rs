@@ -148,7 +148,7 @@ fn router(app: App) -> Router {
 /// requests than memory is meant for.
 async fn admitted(State(app): State<App>, request: Request, next: Next) -> Answer<Response> {
     let forbidden = |why: &str| Err(Refusal(StatusCode::FORBIDDEN, why.to_owned()));
-    if !of_this_page(request.headers()) {
+    if !is_from_this_page(request.headers()) {
         return forbidden("pages of other sites are not answered");
     }
     if !is_encoded(request.uri().path()) {
@@ -184,7 +184,7 @@ fn is_encoded(path: &str) -> bool {
 
 /// `true` where the host is an address or this machine, no name that another site could let point here, and the page is
 /// of the same host.
-fn of_this_page(headers: &HeaderMap) -> bool {
+fn is_from_this_page(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(host) = text(header::HOST) else {
         return false;
@@ -437,7 +437,7 @@ mod tests {
             if let Some(origin) = origin {
                 headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
             }
-            of_this_page(&headers)
+            is_from_this_page(&headers)
         };
         for host in ["127.0.0.1:8080", "localhost:8080", "localhost", "[::1]:8080", "192.168.1.7"] {
             assert!(answered(host, None), "{host}");
@@ -449,6 +449,6 @@ mod tests {
         for origin in ["http://evil.example", "http://127.0.0.1:8081", "null"] {
             assert!(!answered("127.0.0.1:8080", Some(origin)), "{origin}");
         }
-        assert!(!of_this_page(&HeaderMap::new()));
+        assert!(!is_from_this_page(&HeaderMap::new()));
     }
 }
