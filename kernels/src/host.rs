@@ -10,7 +10,7 @@ use crate::inference::depthwise;
 use crate::inference::fused_linear::{self, Activation};
 use crate::inference::{FusedConvOptions, attention, fused_conv2d, layer_norm};
 use crate::rank_update::{self, Coefficient};
-use crate::{gram, inverse_power, weighted_sums};
+use crate::{inverse_power, weighted_sums};
 
 /// A backend whose float tensors are ordinary memory: reading one is a copy at most.
 pub trait HostBackend: Backend {
@@ -62,8 +62,6 @@ pub(crate) struct HostTable<B: Backend> {
     /// Rows, weight and bias.
     pub fused_linear:
         fn([FloatTensor<B>; 3], Activation, Option<fused_linear::Residual<B>>) -> FloatTensor<B>,
-    /// At least one row for each of at least one task.
-    pub gram: fn(FloatTensor<B>, &[usize], usize) -> FloatTensor<B>,
     /// The inverse and the new mean.
     pub inverse_power: fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2],
     /// Rows, gain and shift.
@@ -84,7 +82,6 @@ impl<B: HostBackend> HostTable<B> {
             depthwise: depthwise::on_host::<B>,
             fused_conv2d: fused_conv2d::on_host::<B>,
             fused_linear: fused_linear::on_host::<B>,
-            gram: gram::cpu::on_host::<B>,
             inverse_power: inverse_power::on_host::<B>,
             layer_norm: layer_norm::on_host::<B>,
             rank_update: rank_update::cpu::on_host::<B>,
