@@ -50,8 +50,8 @@ impl RunFolder {
         let text = fs::read_to_string(&metrics).map_err(TrainError::io(&metrics))?;
         let lines = text.lines().map_while(|line| serde_json::from_str::<Line>(line).ok());
         let lines: Vec<_> = lines.take_while(|line| line.step() <= step).collect();
-        let kept: String = lines.iter().map(to_json_line).collect();
-        files::replace(&metrics, kept.as_bytes()).map_err(TrainError::io(&metrics))?;
+        let text: String = lines.iter().map(to_json_line).collect();
+        files::replace(&metrics, text.as_bytes()).map_err(TrainError::io(&metrics))?;
         Self::open(path, lock, lines)
     }
 

@@ -87,7 +87,7 @@ fn a_failing_device_is_an_error_and_the_run_goes_on<B: AutodiffBackend>(floats: 
     let error = train::<B>(&folder, false, Happens::Allocation(floats)).unwrap_err();
     let text = error.to_string();
     match error {
-        TrainError::Device { step, phase, kept, .. } => {
+        TrainError::Device { step, phase, folder: kept, .. } => {
             let at_once = (step, phase) == (3, Some(Phase::Data));
             assert!(at_once || late && (3..=4).contains(&step), "{text}");
             assert_eq!(kept.as_deref(), Some(&*folder));

@@ -39,7 +39,7 @@ fn sampler(rotations: Rotations) -> EpisodeSampler {
 fn shown(sampler: &EpisodeSampler, episodes: Range<usize>) -> Vec<ImageRef> {
     let episodes = episodes.map(|index| sampler.episode(index as u64));
     let parts = [Part::Support, Part::Query];
-    let shown = |episode: Episode| parts.map(|part| episode.shown(part).collect::<Vec<_>>());
+    let shown = |episode: Episode| parts.map(|part| episode.images(part).collect::<Vec<_>>());
     episodes.flat_map(shown).flatten().collect()
 }
 
