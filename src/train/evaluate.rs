@@ -150,7 +150,7 @@ impl Evaluator {
     ) -> Result<Score, ParallelError> {
         let batch = source.test_batch_size();
         let batches = self.episodes.div_ceil(batch);
-        let first = |rank| (batches * rank / communicator.size() * batch).min(self.episodes);
+        let first = |rank: usize| (batches * rank / communicator.size() * batch).min(self.episodes);
         let tasks = first(communicator.rank())..first(communicator.rank() + 1);
         let scores = self.scores(learner, source, device, tasks);
         let scores = gather_numbers(communicator, &scores)?.concat();

@@ -10,9 +10,9 @@ use crate::files::{self, Lock, LockError};
 
 const FILES: [&str; 5] = ["config.json", "metrics.jsonl", "curves.svg", "last.ckpt", "best.ckpt"];
 
-/// Where a run keeps what it was told, what it measured, and its checkpoints.
+/// Folder of a run: its settings, metrics and checkpoints.
 ///
-/// | file | what |
+/// | file | content |
 /// |---|---|
 /// | `config.json` | settings, protocol, seeds, steps wanted |
 /// | `metrics.jsonl` | a line a training step and a line a validation |

@@ -19,7 +19,7 @@ on_accelerators! {
     what_cannot_be_gone_through_is_an_error
 }
 
-/// What a hierarchy is, learns by, and sees.
+/// Settings of a hierarchy, and the number and length of its sequences.
 #[derive(Clone, Debug)]
 struct Case {
     levels: Vec<usize>,

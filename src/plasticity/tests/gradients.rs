@@ -17,7 +17,7 @@ type A = Autodiff<Flex>;
 
 const CHANGES: usize = 20;
 
-/// What `CHANGES` batches make of a weight, as one number.
+/// Number that a weight gives after the changes of `CHANGES` batches.
 fn outcome<B: Backend, R: PlasticityRule<B>>(
     rule: &R,
     rate: Rate<B>,
@@ -113,7 +113,7 @@ fn running<B: Backend, R: PlasticityRule<B>>(
     hierarchy.start(rule, rate).with_relative_rates(3.0).unwrap()
 }
 
-/// What sequences make of both layers, as one number.
+/// Number that both layers give after sequences.
 fn distance<B: Backend, R: PlasticityRule<B>>(running: &Running<B, R>) -> Tensor<B, 1> {
     let layers = running.hierarchy().layers().iter().enumerate().map(|(layer, now)| {
         let aim = random::<B, 2>(8 + layer as u64, now.weight.dims());
