@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use burn::backend::{Autodiff, Flex};
-use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
-use burn_store::{BurnToPyTorchAdapter, ModuleSnapshot, SafetensorsStore};
 use fewshot::adapted::PretrainedBackbone;
-use fewshot::models::{BnStatistics, EfficientNetLiteConfig, Encoder, ResNet12Config, VitConfig};
+use fewshot::models::{
+    BnStatistics, EfficientNetLiteConfig, Encoder, Pretrained, ResNet12Config, VitConfig,
+};
 
 /// As in the command.
 #[global_allocator]
@@ -46,11 +46,10 @@ impl Scale {
 }
 
 /// A network with weights that are drawn, loaded as published ones are.
-fn pretrained<M: Module<Flex>>(name: &str, network: M) -> PretrainedBackbone<Flex> {
+fn pretrained<M: Pretrained<Flex>>(name: &str, network: M) -> PretrainedBackbone<Flex> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("weights.safetensors");
-    let mut store = SafetensorsStore::from_file(&file).with_to_adapter(BurnToPyTorchAdapter);
-    network.save_into(&mut store).expect("weights are written");
+    network.save_weights(&file).expect("weights are written");
     PretrainedBackbone::load(name, file, &Default::default()).expect("weights are read")
 }
 

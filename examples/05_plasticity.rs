@@ -72,7 +72,7 @@ fn three_paces(device: &Device<B>) -> Result<(), PlasticityError> {
     Ok(())
 }
 
-/// How fast should Oja's rule learn to be close to the first component after twenty inputs?
+/// Learns the rate at which Oja's rule is close to the first component after twenty inputs.
 fn learned_rate(device: &Device<B>) -> Result<(), PlasticityError> {
     type A = Autodiff<Flex>;
     let sources = Sources::new(30, 8, 3)?;

@@ -13,10 +13,9 @@ use std::path::Path;
 
 use burn::backend::Flex;
 use burn::tensor::backend::Backend;
-use burn_store::{BurnToPyTorchAdapter, ModuleSnapshot, SafetensorsStore};
 use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
 use fewshot::data::Picture;
-use fewshot::models::EfficientNetLiteConfig;
+use fewshot::models::{EfficientNetLiteConfig, Pretrained};
 use image::{Rgb, RgbImage};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -48,8 +47,7 @@ fn drawn(folder: &Path) -> Result<Vec<String>, Box<dyn Error>> {
         ["drawn.safetensors", "support", "photo.png"].map(|name| folder.join(name));
     let device = Default::default();
     Flex::seed(&device, 1);
-    let mut store = SafetensorsStore::from_file(&weights).with_to_adapter(BurnToPyTorchAdapter);
-    EfficientNetLiteConfig::new().init::<Flex>(&device).save_into(&mut store)?;
+    EfficientNetLiteConfig::new().init::<Flex>(&device).save_weights(&weights)?;
 
     for (class, [red, green, blue]) in [("red", [200, 20, 20]), ("green", [20, 200, 20])] {
         let of_class = support.join(class);

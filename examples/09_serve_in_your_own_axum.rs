@@ -19,10 +19,9 @@ use axum::routing::post;
 use axum::{Json, Router};
 use burn::backend::Flex;
 use burn::tensor::backend::Backend;
-use burn_store::{BurnToPyTorchAdapter, ModuleSnapshot, SafetensorsStore};
 use fewshot::adapted::{AdaptedModel, Prediction, PretrainedBackbone};
 use fewshot::data::{Features, Picture};
-use fewshot::models::EfficientNetLiteConfig;
+use fewshot::models::{EfficientNetLiteConfig, Pretrained};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -79,8 +78,8 @@ async fn classify(
     let gone = || (StatusCode::SERVICE_UNAVAILABLE, "the model has no answer".to_owned());
     let (sender, answer) = oneshot::channel();
     questions.send((picture, sender)).map_err(|_| gone())?;
-    let found = answer.await.map_err(|_| gone())?;
-    Ok(Json(json!({ "class": found.class(), "probability": found.probability() })))
+    let prediction = answer.await.map_err(|_| gone())?;
+    Ok(Json(json!({ "class": prediction.class(), "probability": prediction.probability() })))
 }
 
 /// Sends the server a red picture.
@@ -97,8 +96,7 @@ fn red_and_green() -> Result<AdaptedModel<Flex>, Box<dyn Error>> {
     Flex::seed(&device, 1);
     let folder = tempfile::tempdir()?;
     let weights = folder.path().join("drawn.safetensors");
-    let mut store = SafetensorsStore::from_file(&weights).with_to_adapter(BurnToPyTorchAdapter);
-    EfficientNetLiteConfig::new().init::<Flex>(&device).save_into(&mut store)?;
+    EfficientNetLiteConfig::new().init::<Flex>(&device).save_weights(&weights)?;
     let backbone = PretrainedBackbone::load("efficientnet-lite0", &weights, &device)?;
 
     let picture = |[red, green, blue]: [u8; 3], number: u8| {

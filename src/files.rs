@@ -65,7 +65,7 @@ fn begun(path: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// Removes parts of the file at `path` that nobody writes any more.
+/// Removes parts of the file at `path` whose writers have ended.
 fn remove_abandoned(path: &Path) {
     let prefix = prefix(path);
     let is_part = |name: &OsStr| {
@@ -89,7 +89,7 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Puts a file that is whole, and that may be written to, where it belongs, in the place of what was there:
+/// Moves a file that is whole, and that may be written to, to its place, over the file that may be there:
 /// synced, renamed.
 ///
 /// # Errors
@@ -117,11 +117,11 @@ pub struct Lock {
     _file: File,
 }
 
-/// A lock that cannot be had.
+/// Errors of taking a lock.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Held by a process, which is named.
+    /// A lock that the named process holds.
     #[error("it is in use by {0}")]
     Held(String),
     /// A file that cannot be opened, or not be locked where it is.

@@ -14,7 +14,7 @@ pub type Curve = Vec<(f64, f64)>;
 pub type NamedCurve = (String, RGBColor, Curve);
 /// A part of a drawing.
 pub type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// Why a panel could not be drawn.
+/// Error of drawing a panel.
 pub type PlotError = DrawingAreaErrorKind<std::io::Error>;
 /// A panel with two axes of numbers.
 pub type Chart<'a, 'b> =
@@ -76,7 +76,7 @@ pub fn drawn<T>(
     Ok(text)
 }
 
-/// What [`write()`] draws a panel with: a title and named curves over time, from 0 to a given end; `x` is the
+/// Draws a panel of [`write()`] with a title and named curves over time, from 0 to a given end; `x` is the
 /// label of the time axis.
 pub fn over_time(
     x: &str,

@@ -1,11 +1,11 @@
-//! Streams of random numbers, each a pure function of what it is for.
+//! Streams of random numbers, each a pure function of its purpose and index.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Distribution, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// What random numbers are drawn for. The values are part of the key: they never change.
+/// The purpose of random numbers. The values are part of the key: they never change.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Purpose {

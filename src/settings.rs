@@ -2,24 +2,24 @@
 
 use serde_json::{Map, Value};
 
-/// The first setting that differs: its name, and both values; `name` is what stands before it.
+/// The first setting that differs: its name, and both values. `name` is the path of the object that holds the settings.
 pub(crate) fn difference(
     name: &str,
-    found: &Value,
-    wanted: &Value,
+    first: &Value,
+    second: &Value,
 ) -> Option<(String, String, String)> {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => {
-            let names = found.keys().chain(wanted.keys());
+    match (first, second) {
+        (Value::Object(first), Value::Object(second)) => {
+            let names = first.keys().chain(second.keys());
             names.into_iter().find_map(|key| {
                 let of =
                     |object: &Map<String, Value>| object.get(key).cloned().unwrap_or(Value::Null);
                 let path = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
-                difference(&path, &of(found), &of(wanted))
+                difference(&path, &of(first), &of(second))
             })
         }
-        _ if found == wanted => None,
-        _ => Some((name.to_owned(), found.to_string(), wanted.to_string())),
+        _ if first == second => None,
+        _ => Some((name.to_owned(), first.to_string(), second.to_string())),
     }
 }
 

@@ -159,14 +159,14 @@ mod files {
         }
         assert_eq!(
             complaint(&one(&[2], &[1.0, 2.0])),
-            "f.safetensors: class a is F32 [2], wanted are F32, F64, F16 or BF16 numbers [n, d]"
+            "f.safetensors: class a is F32 [2], not F32, F64, F16 or BF16 numbers [n, d]"
         );
         let numbers = written(&[("a", Dtype::I32, vec![1, 1], vec![0; 4])], &[]);
         assert!(complaint(&numbers).contains("class a is I32 [1, 1]"));
         for value in [f32::NAN, f32::INFINITY] {
             assert_eq!(
                 complaint(&one(&[2, 2], &[1.0, 2.0, value, 4.0])),
-                "f.safetensors: row 1 of class a is not finite, wanted are finite numbers"
+                "f.safetensors: row 1 of class a is NaN or infinite, not finite numbers"
             );
         }
         let lengths = [
@@ -175,7 +175,7 @@ mod files {
         ];
         assert_eq!(
             complaint(&written(&lengths, &[])),
-            "f.safetensors: class b has 3 features in a row, wanted are 2"
+            "f.safetensors: class b has 3 features in a row, not 2"
         );
     }
 
@@ -185,10 +185,7 @@ mod files {
             let class = [("a", Dtype::F32, vec![1, 2], f32s(&[1.0, 2.0]))];
             complaint(&written(&class, &[("base_mean", mean)]))
         };
-        assert_eq!(
-            with("[1]"),
-            "f.safetensors: the base mean has 1 features in a row, wanted are 2"
-        );
+        assert_eq!(with("[1]"), "f.safetensors: the base mean has 1 features in a row, not 2");
         assert!(with("one").contains("base_mean is"), "{}", with("one"));
         assert!(pets().with_base_mean(vec![0.0, f32::NAN, 0.0]).is_err());
     }
@@ -237,17 +234,11 @@ mod files {
     fn parquet_without_features_is_refused() {
         let said = |file| Features::open(golden(file)).unwrap_err().to_string();
         let ragged = said("features_ragged.parquet");
-        assert!(
-            ragged.ends_with("a row of class dog has 1 features in a row, wanted are 3"),
-            "{ragged}"
-        );
+        assert!(ragged.ends_with("a row of class dog has 1 features in a row, not 3"), "{ragged}");
         let null = said("features_null.parquet");
-        assert!(
-            null.ends_with("column embedding in row 5 is null or empty, wanted are values"),
-            "{null}"
-        );
+        assert!(null.ends_with("column embedding in row 5 is null or empty, not values"), "{null}");
         let text = said("features_text.parquet");
-        let wanted = "column embedding is BYTE_ARRAY, wanted are a list of floats or doubles";
+        let wanted = "column embedding is BYTE_ARRAY, not a list of floats or doubles";
         assert!(text.ends_with(wanted), "{text}");
         let folder = tempfile::tempdir().unwrap();
         let cut = folder.path().join("cut.parquet");

@@ -88,53 +88,64 @@ struct Testing<'a> {
     world: World,
 }
 
-impl Job for Testing<'_> {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
+impl Work for Testing<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
         let settings = self.settings.clone();
         match self.method.filter(|method| *method != settings.method) {
-            Some(method) => self.with_head(method, &place),
-            None => settings.with_learner(place, Checkpointing::Nothing, self),
+            Some(method) => self.with_head::<Autodiff<B>>(method, &hardware),
+            None => settings.with_learner::<Autodiff<B>>(&hardware, Checkpointing::Nothing, self),
         }
     }
 }
 
 impl LearnerJob for Testing<'_> {
-    fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result {
-        let learner = self.checkpoint.load::<B, _, _>(learner, &place.device)?;
-        self.test(&place, learner.valid())
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        learner: L,
+    ) -> Result {
+        let learner = self.checkpoint.load::<B, _, _>(learner, hardware.device())?;
+        self.test::<B>(hardware, learner.valid())
     }
 }
 
 impl Testing<'_> {
-    fn with_head<B: AutodiffBackend>(mut self, method: Method, place: &Place<B>) -> Result {
+    fn with_head<B: AutodiffBackend>(
+        mut self,
+        method: Method,
+        hardware: &HardwareManager<B::InnerBackend>,
+    ) -> Result {
         if method.needs_episodes() {
             return Err(usage!(
                 "{method} has weights of its own, which only its own training on episodes gives it"
             ));
         }
-        let device = &place.device;
+        let device = hardware.device();
         let encoder = self.settings.encoder::<B>(&self.checkpoint, device)?;
         let (name, maps) = (method.head_name(), self.settings.network()?.maps());
         self.settings.method = method;
         match AnyHead::with_name(&name, maps, device) {
-            Some(head) => self.test(place, EmbeddingLearner::with_head(encoder, head)),
+            Some(head) => self.test::<B>(hardware, EmbeddingLearner::with_head(encoder, head)),
             None => Err(usage!("{method} is no head to put on an encoder")),
         }
     }
 
     fn test<B: AutodiffBackend>(
         self,
-        place: &Place<B>,
+        hardware: &HardwareManager<B::InnerBackend>,
         learner: impl Learner<B::InnerBackend>,
     ) -> Result {
         let Self { args, settings, path, checkpoint, mut sampler, world, .. } = self;
         let statistics = settings.statistics(args.batch_norm)?;
-        let free = place.free_of(world.size()).map(|free| free.0);
-        let data_on = sampler.place_data::<B>(&place.device, free)?;
-        let evaluation =
-            Evaluator::new(args.episodes())
-                .with_statistics(statistics)
-                .run_shared::<B::InnerBackend>(&learner, &sampler, &place.device, &*world)?;
+        let (info, device) = (hardware.info(), hardware.device());
+        let sharers = backend::sharers(info, world.size()) as u64;
+        let free = info.memory.free.map(|free| free.0 / sharers);
+        let data_on = sampler.place_data::<B>(device, free)?;
+        let evaluation = Evaluator::new(args.episodes())
+            .with_statistics(statistics)
+            .run_shared::<B::InnerBackend>(&learner, &sampler, device, &*world)?;
         if !args.json {
             let data = settings.data.name();
             return print(format_args!("accuracy on test classes of {data}: {evaluation}"));
@@ -148,7 +159,7 @@ impl Testing<'_> {
             "data_on": data_on,
         });
         join(&mut report, evaluated(&evaluation));
-        join(&mut report, place.json());
+        join(&mut report, backend::fields(hardware));
         print(report)
     }
 }

@@ -41,10 +41,12 @@ use error::{Result, failed};
 mod prelude {
     pub(crate) use std::path::{Path, PathBuf};
 
+    pub(crate) use burn::backend::Autodiff;
     pub(crate) use burn::tensor::backend::{AutodiffBackend, Backend};
+    pub(crate) use fewshot::hardware::{HardwareManager, Work};
     pub(crate) use serde_json::{Value, json};
 
-    pub(crate) use crate::backend::{self, Job, Place};
+    pub(crate) use crate::backend;
     pub(crate) use crate::error::{CliError, Result, failed, usage};
     pub(crate) use crate::output::{known, lower, print, print_status, table, tell};
     pub(crate) use crate::report::{join, rounded};

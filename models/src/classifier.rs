@@ -44,7 +44,7 @@ impl<B: Backend, E: Encoder<B>> Classifier<B, E> {
     /// Features for several tasks, `[t, n, c, h, w]` to `[t, n, d]`, likewise.
     ///
     /// # Panics
-    /// As [`forward_lanes`](Self::forward_lanes).
+    /// Like [`forward_lanes`](Self::forward_lanes).
     pub fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         match images.dims()[0] {
             1 => self.encoder.encode(images.flatten(0, 1), statistics).unsqueeze(),

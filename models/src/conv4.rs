@@ -13,8 +13,9 @@ use crate::nn::batch_norm::track_all;
 use crate::nn::{
     BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool,
 };
+use crate::weights::Pretrained;
 
-/// How a block halves the size of its maps, where it does.
+/// The step of a block that halves the size of its maps.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
 pub enum Downsampling {
     /// 2x2 max-pool after the block (prototypical and matching networks; MAML on miniImageNet).
@@ -23,7 +24,7 @@ pub enum Downsampling {
     Stride,
 }
 
-/// How the last block's maps become features.
+/// The map from the last block's maps to features.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
 pub enum Readout {
     /// All pixels of all maps, one after the other.
@@ -72,21 +73,21 @@ pub struct Conv4Config {
     /// Number of blocks.
     #[config(default = 4)]
     pub blocks: usize,
-    /// Of so many blocks the last halves the size of its maps; the others leave it. 1 in the papers;
+    /// Number of blocks for each halving of the maps: the last block of so many halves them. 1 in the papers;
     /// more for networks that are deeper than images have halves.
     #[config(default = 1)]
     pub halve_every: usize,
-    /// How a block halves the size of its maps, where it does.
+    /// The step of a block that halves the size of its maps.
     #[config(default = "Downsampling::MaxPool")]
     pub downsampling: Downsampling,
-    /// How the last block's maps become features.
+    /// The map from the last block's maps to features.
     #[config(default = "Readout::Flatten")]
     pub readout: Readout,
     /// Length of the context that modulates the third block, or the last of fewer, and that CAVIA
     /// adapts to a task as `film.context`; 0 for none. 100 in the paper, on miniImageNet.
     #[config(default = 0)]
     pub context: usize,
-    /// What the convolutions compute in; batch-norm, what follows it, the map of the context and the
+    /// Precision of the convolutions; batch-norm, the layers after it, the map of the context and the
     /// features are f32.
     #[config(default = "Precision::F32")]
     pub precision: Precision,
@@ -148,7 +149,7 @@ impl Conv4Config {
         Self::new([3, 84, 84])
     }
 
-    /// Whether an image still has a pixel after the last block.
+    /// Tells whether an image still has a pixel after the last block.
     pub fn fits(&self) -> bool {
         let [channels, height, width] = self.image;
         let sizes = [channels, self.channels, self.blocks, self.halve_every];
@@ -214,8 +215,8 @@ impl Conv4Config {
     /// When the images are too small for so many blocks, or a size is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Conv4<B> {
         let [channels, height, width] = self.image;
-        let wanted = self.blocks;
-        assert!(self.fits(), "{wanted} blocks do not fit images of {channels}x{height}x{width}");
+        let blocks = self.blocks;
+        assert!(self.fits(), "{blocks} blocks do not fit images of {channels}x{height}x{width}");
         let inputs = std::iter::once(channels).chain(std::iter::repeat(self.channels));
         let inputs = inputs.take(self.blocks).enumerate();
         let blocks = inputs.map(|(index, from)| self.block(index, from, device)).collect();
@@ -329,6 +330,8 @@ fn side_by_side<B: Backend>(images: Tensor<B, 5>) -> Tensor<B, 4> {
     let task = |t| images.clone().narrow(0, t, 1).reshape([n, c, h, w]);
     Tensor::cat((0..tasks).map(task).collect(), 1)
 }
+
+impl<B: Backend> Pretrained<B> for Conv4<B> {}
 
 impl<B: Backend> Encoder<B> for Conv4<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {

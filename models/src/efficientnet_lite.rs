@@ -70,7 +70,7 @@ impl EfficientNetLiteConfig {
         FEATURES
     }
 
-    /// How a picture becomes an image for the published weights.
+    /// The steps from a picture to an image for the published weights.
     pub fn preprocessing(&self) -> Preprocessing {
         Preprocessing::efficientnet_lite()
     }
@@ -208,7 +208,7 @@ impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
 }
 
 impl<B: Backend> Pretrained<B> for EfficientNetLite<B> {
-    const BESIDE: &'static [&'static str] = &["_fc.", "fc.", "classifier."];
+    const IGNORED_NAMES: &'static [&'static str] = &["_fc.", "fc.", "classifier."];
 
     fn parameter_name(published: &str) -> String {
         let parts = published.split('.').map(|part| part.strip_prefix('_').unwrap_or(part));

@@ -16,7 +16,7 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     /// - returns `[n, d]`
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2>;
 
-    /// Whether [`encode_lanes`](Self::encode_lanes) is there.
+    /// `true` if [`encode_lanes`](Self::encode_lanes) is implemented.
     const LANES: bool = false;
 
     /// Feature vectors for several tasks, each with parameters of its own: every parameter and
@@ -27,7 +27,7 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     /// - returns `[t, n, d]`
     ///
     /// # Panics
-    /// Unless [`LANES`](Self::LANES).
+    /// If [`LANES`](Self::LANES) is `false`.
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let _ = (images, statistics);
         panic!("{} has no lanes", self.architecture())
@@ -43,13 +43,13 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
         task_by_task(self, images, statistics)
     }
 
-    /// What its products, and those of a layer on top, compute in. Not part of the
+    /// Precision of the encoder's products and of those of a layer on top. Not part of the
     /// [`architecture`](Self::architecture): parameters are the same in every precision.
     fn precision(&self) -> Precision {
         Precision::F32
     }
 
-    /// Whether a forward pass draws random numbers of the backend, as dropout does.
+    /// `true` if a forward pass draws random numbers of the backend, like dropout.
     ///
     /// If so, the same numbers are drawn again when a [segment](Self::forward_segment) is recomputed. `true` is always
     /// right; `false` leaves the backend's random state alone.
@@ -83,7 +83,7 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
         self.encode(x, statistics).unsqueeze_dims(&[-1, -1])
     }
 
-    /// What the network is, for reports and to tell whether a checkpoint fits: two encoders with the
+    /// Description of the network, for reports and to tell whether a checkpoint fits: two encoders with the
     /// same text have parameters of the same names and shapes.
     fn architecture(&self) -> String;
 }

@@ -7,6 +7,7 @@ use fewshot_kernels::{Precision, linear_stack};
 
 use crate::encoder::Encoder;
 use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
+use crate::weights::Pretrained;
 
 /// Configuration of an [`Mlp`].
 #[derive(Config, Debug)]
@@ -20,7 +21,7 @@ pub struct MlpConfig {
     /// `context`; 0 for none. 5 in the authors' regression of sine curves.
     #[config(default = 0)]
     pub context: usize,
-    /// What the layers' products compute in; ReLU and features are f32.
+    /// Precision of the layers' products; ReLU and features are f32.
     #[config(default = "Precision::F32")]
     pub precision: Precision,
 }
@@ -46,7 +47,7 @@ impl MlpConfig {
     /// Draws the parameters.
     ///
     /// # Panics
-    /// Without layers.
+    /// If there are no layers.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Mlp<B> {
         assert!(!self.layers.is_empty(), "an Mlp needs at least one layer");
         let first = self.d_input + self.context;
@@ -91,13 +92,13 @@ impl<B: Backend> Mlp<B> {
         self.through(&self.layers, x)
     }
 
-    /// What the last layer makes of what it gets, for several tasks likewise.
+    /// Output of the last layer for the activations `hidden` of several tasks.
     pub fn last_lanes(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         let last = self.layers.len() - 1;
         linear_stack(hidden, &[self.layers[last].layer()], self.precision)
     }
 
-    /// What the last layer gets, for several tasks likewise.
+    /// Input of the last layer, for several tasks.
     pub fn hidden_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         match &self.layers[..self.layers.len() - 1] {
             [] => self.with_context(x),
@@ -123,6 +124,8 @@ impl<B: Backend> Mlp<B> {
         Tensor::cat(vec![x, context], D - 1)
     }
 }
+
+impl<B: Backend> Pretrained<B> for Mlp<B> {}
 
 impl<B: Backend> Encoder<B> for Mlp<B> {
     fn encode(&self, images: Tensor<B, 4>, _: BnStatistics) -> Tensor<B, 2> {

@@ -12,7 +12,7 @@ pub struct Values<T> {
     pub bytes: Vec<u8>,
     /// All values.
     pub nodes: Vec<Node<T>>,
-    /// The number of the one that is left.
+    /// The number of the value that the pickle stands for.
     pub root: usize,
 }
 
@@ -25,29 +25,29 @@ pub enum Node<T> {
     Int(i64),
     /// Bytes or a text, as they are in the file.
     Bytes(Range<usize>),
-    /// Also tuples.
+    /// A list or a tuple.
     List(Vec<usize>),
-    /// Keys and values.
+    /// A dictionary's keys and values.
     Dict(Vec<(usize, usize)>),
     /// A class or function by its module and name, as they are in the file.
     Function(Range<usize>, Range<usize>),
-    /// What [`Objects`] made.
+    /// A value made by [`Objects`].
     Object(T),
 }
 
-/// What the calls of a pickle make. Nothing is called in truth.
+/// The functions that a pickle may call. No function of Python runs: an implementation answers each call itself.
 pub trait Objects {
     /// Values that are not plain.
     type Object;
 
-    /// Whether what is called may be no function, and values be put into what is no list and no dictionary: both are
-    /// forgotten.
+    /// `true` to ignore two mistakes in place of an error: a call of a value that is no function, and an insertion into a
+    /// value that is no list and no dictionary.
     const FORGETS: bool;
 
-    /// What a function makes of its arguments.
+    /// The value that a function returns for its arguments.
     ///
     /// # Errors
-    /// Where it is not known.
+    /// Where the function is unknown.
     fn call(
         &mut self,
         values: &Values<Self::Object>,
@@ -55,10 +55,10 @@ pub trait Objects {
         arguments: &[usize],
     ) -> Step<Node<Self::Object>>;
 
-    /// What a value becomes that is given a state, if it is another.
+    /// The value that replaces `node` when it is given a state; `None` if the node stays.
     ///
     /// # Errors
-    /// Where it takes none.
+    /// Where the value takes no state.
     fn build(
         &mut self,
         _values: &Values<Self::Object>,
@@ -69,7 +69,7 @@ pub trait Objects {
     }
 }
 
-/// What is wrong is told as a text.
+/// A result whose error is the reason as a text.
 pub type Step<T> = Result<T, String>;
 
 /// Follows the instructions of a pickle, and reads not beyond it; `length` is about how long it is.
@@ -168,11 +168,11 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
                 b'.' => return Ok(self.pop_several(1)?[0]),
                 b'(' => self.marks.push(self.stack.len()),
                 b'0' => _ = self.pop_several(1)?,
-                b'q' => self.number(1).and_then(|key| self.keep(key))?,
-                b'r' => self.number(4).and_then(|key| self.keep(key))?,
-                0x94 => self.keep(self.memo.len())?,
-                b'h' => self.number(1).and_then(|key| self.kept(key))?,
-                b'j' => self.number(4).and_then(|key| self.kept(key))?,
+                b'q' => self.number(1).and_then(|key| self.memoize(key))?,
+                b'r' => self.number(4).and_then(|key| self.memoize(key))?,
+                0x94 => self.memoize(self.memo.len())?,
+                b'h' => self.number(1).and_then(|key| self.recall(key))?,
+                b'j' => self.number(4).and_then(|key| self.recall(key))?,
                 b'a' => self.pop_several(1).and_then(|items| self.extend(items))?,
                 b's' => self.pop_several(2).and_then(|items| self.extend(items))?,
                 b'e' | b'u' => self.pop_marked().and_then(|items| self.extend(items))?,
@@ -183,7 +183,7 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
                         self.values.nodes[node] = built;
                     }
                 }
-                // What lies beside the pickle is named by the value on the stack.
+                // The value on the stack names a part of the file beside the pickle.
                 b'Q' => {}
                 // The protocol, and how long a part is.
                 0x80 => _ = self.number(1)?,
@@ -248,7 +248,7 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
         })
     }
 
-    /// Reads so many bytes; what is not there takes no memory.
+    /// Reads `length` bytes; a length beyond the end of the file takes no memory.
     fn take(&mut self, length: usize) -> Step<Range<usize>> {
         let from = self.values.bytes.len();
         let mut part = self.reader.by_ref().take(length as u64);
@@ -285,12 +285,12 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
         Ok(self.stack.drain(mark.ok_or(MISSING)?..).collect())
     }
 
-    fn keep(&mut self, key: usize) -> Step<()> {
+    fn memoize(&mut self, key: usize) -> Step<()> {
         self.memo.insert(key, *self.stack.last().ok_or(MISSING)?);
         Ok(())
     }
 
-    fn kept(&mut self, key: usize) -> Step<()> {
+    fn recall(&mut self, key: usize) -> Step<()> {
         self.stack.push(*self.memo.get(&key).ok_or(MISSING)?);
         Ok(())
     }

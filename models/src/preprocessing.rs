@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// How a picture becomes the image that a pretrained network was trained on.
+/// The steps from a picture to an image like those that a pretrained network was trained on.
 ///
 /// The shorter side is resized to [`resize`](Self::resize), the middle is cropped, and of values between 0 and 1 the mean
 /// of their channel is taken off and the rest divided by its deviation.
@@ -10,7 +10,7 @@ pub struct Preprocessing {
     pub resize: usize,
     /// Side of the square that is cropped.
     pub crop: usize,
-    /// What is interpolated with.
+    /// Kind of interpolation.
     pub interpolation: Interpolation,
     /// Means of red, green and blue.
     pub mean: [f32; 3],

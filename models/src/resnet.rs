@@ -17,7 +17,7 @@ use crate::weights::Pretrained;
 pub struct ResNetConfig {
     /// Blocks of each of the four stages.
     pub blocks: [usize; 4],
-    /// Whether blocks are bottlenecks, 1x1, 3x3 and 1x1 to four times as many channels, in place of two 3x3.
+    /// `true` for bottlenecks, 1x1, 3x3 and 1x1 to four times as many channels, in place of blocks of two 3x3.
     pub bottleneck: bool,
 }
 
@@ -76,7 +76,7 @@ impl ResNetConfig {
         512 * if self.bottleneck { EXPANSION } else { 1 }
     }
 
-    /// How a picture becomes an image for torchvision's weights.
+    /// The steps from a picture to an image for torchvision's weights.
     pub fn preprocessing(&self) -> Preprocessing {
         Preprocessing::torchvision()
     }
@@ -162,6 +162,6 @@ impl<B: Backend> Encoder<B> for ResNet<B> {
 
 impl<B: Backend> Pretrained<B> for ResNet<B> {
     /// Heads, those of self-supervised training among them.
-    const BESIDE: &'static [&'static str] =
+    const IGNORED_NAMES: &'static [&'static str] =
         &["fc.", "head.", "classifier.", "projection_head.", "projector.", "prototypes."];
 }

@@ -72,7 +72,7 @@ impl ResNet12Config {
         self.widths[3]
     }
 
-    /// How a picture becomes an image for FEAT's and LibFewShot's weights.
+    /// The steps from a picture to an image for FEAT's and LibFewShot's weights.
     pub fn preprocessing(&self) -> Preprocessing {
         Preprocessing::mini_imagenet()
     }
@@ -172,6 +172,6 @@ impl<B: Backend> Encoder<B> for ResNet12<B> {
 
 impl<B: Backend> Pretrained<B> for ResNet12<B> {
     /// Heads, and those that tell how far a picture was turned.
-    const BESIDE: &'static [&'static str] =
+    const IGNORED_NAMES: &'static [&'static str] =
         &["fc.", "linear.", "classifier.", "rot_classifier.", "rotate_classifier."];
 }

@@ -11,7 +11,7 @@ use crate::encoder::Encoder;
 use crate::nn::{BnStatistics, LayerNorm, Linear, LinearConfig, drawn};
 use crate::preprocessing::Preprocessing;
 
-/// What distinguishes families of vision transformers beside their sizes.
+/// A family of vision transformers; the members of a family differ only in their sizes.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
 pub enum VitFamily {
     /// DINOv2: exact GELU, a learned scale of every residual, the class token as it is.
@@ -26,7 +26,7 @@ pub enum VitFamily {
 /// Configuration of a [`Vit`].
 #[derive(Config, Debug)]
 pub struct VitConfig {
-    /// What it is beside its sizes.
+    /// Family of the transformer.
     pub family: VitFamily,
     /// Side of a patch.
     pub patch: usize,
@@ -147,7 +147,7 @@ impl VitConfig {
         }
     }
 
-    /// How a picture becomes an image for the family's weights.
+    /// The steps from a picture to an image for the family's weights.
     pub fn preprocessing(&self) -> Preprocessing {
         match self.family {
             VitFamily::DinoV2 => Preprocessing::dinov2(),

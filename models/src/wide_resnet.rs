@@ -63,7 +63,7 @@ impl WideResNetConfig {
         64 * self.width
     }
 
-    /// How a picture becomes an image for S2M2's weights.
+    /// The steps from a picture to an image for S2M2's weights.
     pub fn preprocessing(&self) -> Preprocessing {
         Preprocessing::mini_imagenet()
     }
@@ -130,7 +130,7 @@ impl<B: Backend> Encoder<B> for WideResNet<B> {
 
 impl<B: Backend> Pretrained<B> for WideResNet<B> {
     /// Heads, and those that tell how far a picture was turned.
-    const BESIDE: &'static [&'static str] =
+    const IGNORED_NAMES: &'static [&'static str] =
         &["fc.", "linear.", "classifier.", "rot_classifier.", "rotate_classifier."];
 
     fn parameter_name(published: &str) -> String {

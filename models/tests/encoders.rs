@@ -11,13 +11,15 @@ use burn::optim::GradientsParams;
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Record, Recorder};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor, TensorData, Tolerance};
-use burn_store::{ModuleSnapshot, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore};
+use burn_store::ModuleSnapshot;
 use fewshot_models::nn::{
     BatchNorm, BatchNormConfig, FilmConfig, Linear, LinearConfig, global_avg_pool, max_pool,
 };
 use fewshot_models::{
-    BnStatistics, Conv4, Conv4Config, Downsampling, Encoder, Mlp, MlpConfig, Precision,
+    BnStatistics, Conv4, Conv4Config, Downsampling, Encoder, Mlp, MlpConfig, Precision, Pretrained,
 };
+use safetensors::SafeTensors;
+use tempfile::TempDir;
 
 #[path = "encoders/context/mod.rs"]
 mod context;

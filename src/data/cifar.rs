@@ -30,8 +30,8 @@ pub fn cifar_fs(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<FolderRe
     }
     let lists = dir.join("splits").join("bertinetto");
     if !lists.exists() {
-        let wanted = "splits/bertinetto/train.txt and no CIFAR_FS_train.pickle";
-        return Err(DataError::no_classes(dir, wanted));
+        let expected = "splits/bertinetto/train.txt and no CIFAR_FS_train.pickle";
+        return Err(DataError::no_classes(dir, expected));
     }
     let data = dir.join("data");
     let parts = try_each(PARTS, |part| listed(&lists.join(format!("{part}.txt")), &data))?;
@@ -58,8 +58,8 @@ pub fn fc100(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<FolderRepor
         return read_pickles(dir, "FC100", options);
     }
     if split_folders(dir).is_none() {
-        let wanted = "FC100_train.pickle and no folders train, val and test";
-        return Err(DataError::no_classes(dir, wanted));
+        let expected = "FC100_train.pickle and no folders train, val and test";
+        return Err(DataError::no_classes(dir, expected));
     }
     image_folder_splits(dir, options, 0)
 }
@@ -113,8 +113,8 @@ mod tests {
             ("data/cup/1.png", 3),
             ("data/road/1.png", 4),
         ]);
-        let wanted = "has no splits/bertinetto/train.txt and no CIFAR_FS_train.pickle";
-        assert!(open(root.path()).unwrap_err().ends_with(wanted));
+        let ending = "has no splits/bertinetto/train.txt and no CIFAR_FS_train.pickle";
+        assert!(open(root.path()).unwrap_err().ends_with(ending));
         put(root.path(), "splits/bertinetto/train.txt", "road\r\napple\n\n");
         put(root.path(), "splits/bertinetto/val.txt", "cup");
         assert!(open(root.path()).unwrap_err().contains("test.txt"));

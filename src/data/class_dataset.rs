@@ -15,22 +15,22 @@ use crate::data::{DataError, PixelBlock, QuarterTurn, Result};
 /// # Panics
 /// The methods that take a class or an example panic where the number is out of range.
 pub trait ClassDataset: Send + Sync {
-    /// How many classes there are.
+    /// Number of classes.
     fn classes(&self) -> usize;
 
-    /// What the class is called where it comes from.
+    /// Name of the class in its source.
     fn class_name(&self, class: usize) -> String;
 
-    /// How many images the class has, at least one.
+    /// Number of images of the class, at least one.
     fn examples(&self, class: usize) -> usize;
 
     /// The shape of every image.
     fn image_shape(&self) -> ImageShape;
 
-    /// How bytes become numbers when an episode is built.
+    /// The map from bytes to numbers when an episode is built.
     fn scaling(&self) -> &Scaling;
 
-    /// Whether each class of an episode is shown in one of the four quarter turns, drawn anew for
+    /// Tells whether each class of an episode is turned by one of the four quarter turns, drawn anew for
     /// every class and episode, the same for all its images.
     ///
     /// # Source
@@ -66,7 +66,7 @@ pub trait ClassDataset: Send + Sync {
     }
 }
 
-/// Beyond every camera, and three of them multiplied do not overflow.
+/// Largest side of an image and number of its channels: beyond every camera, and a product of three does not overflow.
 const LARGEST: usize = 65_535;
 
 /// Channels, height and width of an image; written `1x28x28`.
@@ -86,7 +86,7 @@ impl ImageShape {
         Self { channels, height, width }
     }
 
-    /// How many values an image has: `c * h * w`.
+    /// Number of values of an image: `c * h * w`.
     pub const fn values(&self) -> usize {
         self.channels * self.height * self.width
     }
@@ -103,7 +103,7 @@ impl ImageShape {
         Err(DataError::Shape { shape: self, reason })
     }
 
-    /// Whether a quarter turn keeps the shape.
+    /// Tells whether a quarter turn keeps the shape.
     pub const fn is_square(&self) -> bool {
         self.height == self.width
     }
@@ -130,7 +130,7 @@ impl FromStr for ImageShape {
     }
 }
 
-/// How the bytes of an image become the numbers a model sees.
+/// The map from the bytes of an image to the numbers that a model sees.
 ///
 /// `(x / 255 - mean) / std`, with one mean and one standard deviation for each channel.
 ///
@@ -138,9 +138,9 @@ impl FromStr for ImageShape {
 /// torchvision's `ToTensor` followed by `Normalize(mean, std)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// Taken away from each channel; pixels are in 0 to 1 here.
+    /// Mean subtracted from each channel, of pixels from 0 to 1.
     pub mean: Vec<f32>,
-    /// What each channel is then divided by; above 0.
+    /// Divisor of each channel after the subtraction; above 0.
     pub std: Vec<f32>,
 }
 
@@ -155,7 +155,7 @@ impl Scaling {
         (f32::from(pixel) / 255.0 - self.mean[channel]) / self.std[channel]
     }
 
-    /// Whether images of this many channels can be scaled so.
+    /// Checks that images of this many channels can be scaled.
     ///
     /// # Errors
     /// If there is not one finite mean and one finite, positive deviation for each channel.

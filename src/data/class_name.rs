@@ -32,7 +32,7 @@ fn fault(name: &str) -> Option<&'static str> {
         (name.contains('\u{fffd}'), "it is not text in UTF-8"),
         (has_unseen(name), "it has a character that cannot be seen"),
     ];
-    faults.into_iter().find_map(|(found, reason)| found.then_some(reason))
+    faults.into_iter().find_map(|(present, reason)| present.then_some(reason))
 }
 
 fn has_unseen(name: &str) -> bool {

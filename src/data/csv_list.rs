@@ -63,8 +63,11 @@ impl Table {
 
     pub(super) fn column(&self, name: &str) -> Result<usize> {
         self.header.iter().position(|column| column == name).ok_or_else(|| {
-            let found = self.header.iter().collect::<Vec<_>>().join(", ");
-            list_error(&self.path, format!("there is no column {name} in its first line: {found}"))
+            let columns = self.header.iter().collect::<Vec<_>>().join(", ");
+            list_error(
+                &self.path,
+                format!("there is no column {name} in its first line: {columns}"),
+            )
         })
     }
 
@@ -136,7 +139,7 @@ struct Listed {
     classes: Vec<ListedClass>,
     /// Places of classes, by their names as rows spell them.
     labels: HashMap<String, usize>,
-    /// And by their names in composed form.
+    /// Places of classes, by their names in composed form.
     names: HashMap<String, usize>,
     pictures: HashMap<FileId, FirstRow>,
     /// Rows that name a picture again.
@@ -147,7 +150,7 @@ struct ListedClass {
     name: String,
     /// Line of its first row.
     line: u64,
-    /// By part.
+    /// Pictures of each part.
     files: [Vec<PathBuf>; 3],
 }
 

@@ -4,14 +4,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
-/// How many are kept; of more, those that were made first are forgotten.
+/// Number of cached tensors at most; the oldest makes room for a new one.
 const MOST: usize = 64;
 
 /// Integer tensors that are made once for each device, by what they are.
 ///
 /// A backend and autodiff over it share them.
 pub(crate) struct DeviceCache<K> {
-    kept: Mutex<Vec<(K, Box<dyn Any + Send>)>>,
+    tensors: Mutex<Vec<(K, Box<dyn Any + Send>)>>,
 }
 
 struct Cached<T, D> {
@@ -21,7 +21,7 @@ struct Cached<T, D> {
 
 impl<K: PartialEq> DeviceCache<K> {
     pub(crate) fn new() -> Self {
-        Self { kept: Mutex::new(Vec::new()) }
+        Self { tensors: Mutex::new(Vec::new()) }
     }
 
     /// The tensor `key` on `device`, made if it is not there.
@@ -31,37 +31,37 @@ impl<K: PartialEq> DeviceCache<K> {
         device: &B::Device,
         make: impl FnOnce() -> Tensor<B, D, Int>,
     ) -> Tensor<B, D, Int> {
-        let mut kept = self.kept();
-        if let Some(tensor) = find::<B, K>(&kept, &key, device) {
+        let mut tensors = self.tensors();
+        if let Some(tensor) = find::<B, K>(&tensors, &key, device) {
             return Tensor::from_primitive(tensor);
         }
         let made = make();
-        if kept.len() == MOST {
-            kept.remove(0);
+        if tensors.len() == MOST {
+            tensors.remove(0);
         }
         let cached = Cached { tensor: made.clone().into_primitive(), device: device.clone() };
-        kept.push((key, Box::new(cached)));
+        tensors.push((key, Box::new(cached)));
         made
     }
 
-    /// Whether the tensor `key` is on `device`.
+    /// Tells whether the tensor `key` is on `device`.
     pub(crate) fn has<B: Backend>(&self, key: &K, device: &B::Device) -> bool {
-        find::<B, K>(&self.kept(), key, device).is_some()
+        find::<B, K>(&self.tensors(), key, device).is_some()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<(K, Box<dyn Any + Send>)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tensors(&self) -> MutexGuard<'_, Vec<(K, Box<dyn Any + Send>)>> {
+        self.tensors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn find<B: Backend, K: PartialEq>(
-    kept: &[(K, Box<dyn Any + Send>)],
+    tensors: &[(K, Box<dyn Any + Send>)],
     key: &K,
     device: &B::Device,
 ) -> Option<B::IntTensorPrimitive> {
-    let mut of_key = kept.iter().filter(|(of, _)| of == key);
-    of_key.find_map(|(_, kept)| {
-        let cached = kept.downcast_ref::<Cached<B::IntTensorPrimitive, B::Device>>()?;
+    let mut of_key = tensors.iter().filter(|(of, _)| of == key);
+    of_key.find_map(|(_, cached)| {
+        let cached = cached.downcast_ref::<Cached<B::IntTensorPrimitive, B::Device>>()?;
         (cached.device == *device).then(|| cached.tensor.clone())
     })
 }
@@ -85,8 +85,8 @@ mod tests {
         assert!(!cache.has::<Flex>(&3, &device));
         for _ in 0..2 {
             let make = || Tensor::<Flex, 1, Int>::from_ints(count(3), &device);
-            let found = cache.get_or_make(3, &device, make);
-            assert_eq!(found.into_data().iter::<i32>().collect::<Vec<_>>(), [3, 3]);
+            let tensor = cache.get_or_make(3, &device, make);
+            assert_eq!(tensor.into_data().iter::<i32>().collect::<Vec<_>>(), [3, 3]);
         }
         let make = || Tensor::<Autodiff<Flex>, 1, Int>::from_ints(count(3), &device);
         cache.get_or_make(3, &device, make);

@@ -10,7 +10,7 @@ use super::image_folder::{Class, Source};
 use super::{DataError, Result};
 use crate::files;
 
-/// Classes of images, each of them once.
+/// Classes of images, each image once.
 pub(super) struct Distinct<'a, E> {
     pub(super) classes: Vec<(&'a str, Vec<&'a E>)>,
     /// Files that are left out, each after the one of its class that it equals.

@@ -8,7 +8,7 @@ use crate::machine::Bytes;
 /// Broken images that an error names, at most.
 const NAMED: usize = 10;
 
-/// Why data could not be read or used.
+/// Errors of reading and using data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -30,8 +30,8 @@ pub enum DataError {
     #[error("{} of {images} images cannot be read: {}", broken.len(), listed(broken))]
     BrokenImages { images: usize, broken: Vec<BrokenImage> },
     /// An image has another height and width than its data set. `path` is as for `Image`.
-    #[error("{path} has {}x{} pixels, wanted are {}x{}", found.0, found.1, wanted.0, wanted.1)]
-    ImageSize { path: PathBuf, wanted: (u32, u32), found: (u32, u32) },
+    #[error("{path} has {}x{} pixels, not {}x{}", actual.0, actual.1, expected.0, expected.1)]
+    ImageSize { path: PathBuf, expected: (u32, u32), actual: (u32, u32) },
     /// One or both halves of Omniglot are absent.
     #[error(
         "no {} in {dir}: Omniglot is images_background.zip and images_evaluation.zip, or both \
@@ -44,15 +44,15 @@ pub enum DataError {
     /// have. Lines are counted from 1.
     #[error("the list {path}: {reason}")]
     SplitList { path: PathBuf, reason: String },
-    /// No split has the name that was asked for.
+    /// A name that no split has.
     #[error("{text:?} is no Omniglot split: there are vinyals, finn and finn:SEED")]
     UnknownSplit { text: String },
     /// There are too few classes to split.
-    #[error("{split} needs {wanted} classes, there are {found}")]
-    TooFewClasses { split: &'static str, wanted: usize, found: usize },
+    #[error("{split} needs {expected} classes, there are {actual}")]
+    TooFewClasses { split: &'static str, expected: usize, actual: usize },
     /// A file, folder or archive holds no class.
-    #[error("{path} has no {wanted}")]
-    NoClasses { path: PathBuf, wanted: &'static str },
+    #[error("{path} has no {expected}")]
+    NoClasses { path: PathBuf, expected: &'static str },
     /// The folder of a class holds no image.
     #[error("{path} has no png, jpg, jpeg, bmp, gif, webp, tif or tiff image")]
     NoImages { path: PathBuf },
@@ -62,10 +62,10 @@ pub enum DataError {
         first_three(pictures),
         if pictures.len() == 1 { "is a picture" } else { "are pictures" }
     )]
-    Beside { pictures: Vec<PathBuf>, folder: PathBuf },
+    PicturesBesideFolder { pictures: Vec<PathBuf>, folder: PathBuf },
     /// The folders of splits are where those of classes are wanted.
     #[error("{path} has the folders of splits ({}): classes are in each of these", splits.join(", "))]
-    OfSplits { path: PathBuf, splits: Vec<String> },
+    SplitFolders { path: PathBuf, splits: Vec<String> },
     /// Two classes have a folder in common.
     #[error("{} and {} lead to one folder, which cannot be of two classes", folders[0].display(), folders[1].display())]
     OneFolder { folders: [PathBuf; 2] },
@@ -82,11 +82,11 @@ pub enum DataError {
     #[error("the pickle {path}: {reason}")]
     Pickle { path: PathBuf, reason: String },
     /// A class has no image or no features.
-    #[error("class {class} has no {wanted}")]
-    EmptyClass { class: String, wanted: &'static str },
+    #[error("class {class} has no {expected}")]
+    EmptyClass { class: String, expected: &'static str },
     /// The pixels are not those of the images.
-    #[error("{images} images of {shape} are {} bytes, there are {found}", images * shape.values())]
-    PixelCount { images: usize, shape: ImageShape, found: usize },
+    #[error("{images} images of {shape} are {} bytes, there are {actual}", images * shape.values())]
+    PixelCount { images: usize, shape: ImageShape, actual: usize },
     /// Images without a value, or larger than any are, were asked for.
     #[error("images of {shape} {reason}")]
     Shape { shape: ImageShape, reason: String },
@@ -108,23 +108,23 @@ pub enum DataError {
     Scaling { channels: usize, mean: Vec<f32>, std: Vec<f32> },
     /// The name of a file does not have an ending of files of features that can be read, or
     /// written.
-    #[error("{path} is not named as a file of features: there are {}", wanted.join(" and "))]
-    FeatureExtension { path: PathBuf, wanted: Vec<&'static str> },
-    /// What a file of features holds cannot be used.
+    #[error("{path} is not named as a file of features: there are {}", expected.join(" and "))]
+    FeatureExtension { path: PathBuf, expected: Vec<&'static str> },
+    /// The content of a file of features cannot be used.
     #[error("{path}: {source}")]
     FeaturesIn { path: PathBuf, source: Box<DataError> },
-    /// There are no features.
+    /// A set of features without a class.
     #[error("there is no class of features")]
     NoFeatures,
     /// Two classes have one name.
     #[error("there are two classes {class} of features")]
     TwoClasses { class: String },
     /// Rows of features differ in length.
-    #[error("{what} has {found} features in a row, wanted are {wanted}")]
-    FeatureLength { what: String, wanted: usize, found: usize },
+    #[error("{what} has {actual} features in a row, not {expected}")]
+    FeatureLength { what: String, expected: usize, actual: usize },
     /// A tensor, column or row holds no features.
-    #[error("{name} is {found}, wanted are {wanted}")]
-    NoFeaturesIn { name: String, wanted: &'static str, found: String },
+    #[error("{name} is {actual}, not {expected}")]
+    NoFeaturesIn { name: String, expected: &'static str, actual: String },
 }
 
 /// The first of some paths, and how many more there are.
@@ -144,8 +144,8 @@ impl DataError {
     }
 
     /// A file, folder or archive that holds no class.
-    pub(super) fn no_classes(path: &Path, wanted: &'static str) -> Self {
-        Self::NoClasses { path: path.to_owned(), wanted }
+    pub(super) fn no_classes(path: &Path, expected: &'static str) -> Self {
+        Self::NoClasses { path: path.to_owned(), expected }
     }
 
     /// An image that cannot be decoded.

@@ -55,8 +55,8 @@ pub fn fonts(
     }
     let classes = drawn(&fonts, options);
     if classes.is_empty() {
-        let wanted = "letter or digit that 20 different fonts draw";
-        return Err(DataError::no_classes(dir, wanted));
+        let expected = "letter or digit that 20 different fonts draw";
+        return Err(DataError::no_classes(dir, expected));
     }
     let decode = |image: &GrayImage, _| Ok(DynamicImage::from(image.clone()));
     let report = read_parts(dir, shuffled_into_parts(classes, seed)?, options, decode)?;

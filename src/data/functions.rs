@@ -18,7 +18,7 @@ pub trait Functions: Debug + Send + Sync {
     /// depend on how many there are.
     fn draw(&self, seed: u64, index: u64, examples: usize) -> (Vec<f32>, Vec<f32>);
 
-    /// What a run must find unchanged when it resumes.
+    /// The settings that a resumed run must repeat.
     fn settings(&self) -> Value;
 }
 
@@ -69,7 +69,7 @@ impl Default for Sinusoids {
 
 impl Sinusoid {
     /// Its value at `x`.
-    pub fn at(&self, x: f64) -> f64 {
+    pub fn value_at(&self, x: f64) -> f64 {
         self.amplitude * (x - self.phase).sin()
     }
 }
@@ -87,7 +87,7 @@ impl Functions for Sinusoids {
         let (wave, mut random) = self.begin(seed, index);
         let [low, high] = self.x;
         let x: Vec<f64> = (0..examples).map(|_| random.between(low, high)).collect();
-        let targets = x.iter().map(|&x| wave.at(x) as f32).collect();
+        let targets = x.iter().map(|&x| wave.value_at(x) as f32).collect();
         (x.into_iter().map(|x| x as f32).collect(), targets)
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{ClassDataset, DataError, ImageShape, PixelBlock, QuarterTurn, Result, Scaling};
 
-/// What is made of the four quarter turns of a class.
+/// The use of the four quarter turns of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rotations {
     /// Classes are shown upright.
@@ -78,15 +78,15 @@ impl ImageSet {
         let mut grouped = Vec::new();
         for (name, count) in classes {
             if count == 0 {
-                return Err(DataError::EmptyClass { class: name, wanted: "image" });
+                return Err(DataError::EmptyClass { class: name, expected: "image" });
             }
             let range = images..images + count;
             grouped.push(Class { name, images: range, turn: QuarterTurn::R0, files: None });
             images += count;
         }
         if pixels.len() != images * shape.values() {
-            let found = pixels.len();
-            return Err(DataError::PixelCount { images, shape, found });
+            let actual = pixels.len();
+            return Err(DataError::PixelCount { images, shape, actual });
         }
         Ok(Self {
             pixels: Arc::new(PixelBlock::new(pixels)),
@@ -174,7 +174,7 @@ impl ImageSet {
         Ok(Self { scaling, ..self })
     }
 
-    /// How many images there are to draw from, the same image in two turns counting as two.
+    /// Number of images to draw from, the same image in two turns counting as two.
     pub fn images(&self) -> usize {
         self.classes.iter().map(|class| class.images.len()).sum()
     }

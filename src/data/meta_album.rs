@@ -8,7 +8,7 @@ use super::csv_list::{Table, list_error};
 use super::image_folder::{decode_file, read_parts, shuffled_into_parts};
 use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
-/// What the columns of `labels.csv` are called.
+/// Names of the columns of `labels.csv`.
 #[derive(Deserialize)]
 #[serde(default)]
 struct Info {

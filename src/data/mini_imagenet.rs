@@ -38,8 +38,8 @@ pub fn mini_imagenet(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<Fol
         return Ok(FolderReport { repeated_rows, ..report });
     }
     if !dir.join(pickle("train")).exists() {
-        let wanted = "train.csv and no mini-imagenet-cache-train.pkl";
-        return Err(DataError::no_classes(dir, wanted));
+        let expected = "train.csv and no mini-imagenet-cache-train.pkl";
+        return Err(DataError::no_classes(dir, expected));
     }
     let pickles = open_all(dir, pickle)?;
     let parts = try_each(pickles.each_ref(), |pickle| {
@@ -48,8 +48,8 @@ pub fn mini_imagenet(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<Fol
         let (mut classes, mut left) = (Vec::new(), count);
         for (class, numbers) in pickle.root().get("class_dict")?.entries()? {
             let image = |number: i64| {
-                let found = usize::try_from(number).ok().and_then(|number| images.get(number));
-                found.copied().ok_or_else(|| {
+                let range = usize::try_from(number).ok().and_then(|number| images.get(number));
+                range.copied().ok_or_else(|| {
                     pickle.wrong(format!("{class} has image {number}, there are {count}"))
                 })
             };
@@ -113,15 +113,15 @@ mod tests {
     fn caches_hold_images_by_class() {
         let root = pictures(&[]);
         let name = |part: &str| format!("mini-imagenet-cache-{part}.pkl");
-        let wanted = "has no train.csv and no mini-imagenet-cache-train.pkl";
-        assert!(open(root.path()).unwrap_err().ends_with(wanted));
+        let ending = "has no train.csv and no mini-imagenet-cache-train.pkl";
+        assert!(open(root.path()).unwrap_err().ends_with(ending));
         put(root.path(), &name("train"), cache(0, "last", vec![3, 4, 4, 3], [2, 1]));
         put(root.path(), &name("val"), cache(10, "b", vec![3, 4, 4, 3], [0, 0]));
         put(root.path(), &name("test"), cache(20, "c", vec![2, 4, 4, 3], [0, 0]));
         let splits = open(root.path()).unwrap();
         assert_eq!(names(&splits.train), ["first", "last"]);
-        let found = [red(&splits.train, 0, 0), red(&splits.train, 1, 0), red(&splits.train, 1, 1)];
-        assert_eq!(found, [0, 2, 1]);
+        let reds = [red(&splits.train, 0, 0), red(&splits.train, 1, 0), red(&splits.train, 1, 1)];
+        assert_eq!(reds, [0, 2, 1]);
         assert_eq!(image(&splits.test, 0, 0), [21; 48]);
 
         put(root.path(), &name("train"), cache(0, "last", vec![3, 4, 4, 3], [2, 3]));
@@ -129,7 +129,7 @@ mod tests {
             open(root.path()).unwrap_err().ends_with("train.pkl: last has image 3, there are 3")
         );
         put(root.path(), &name("train"), cache(0, "last", vec![3, 3, 4, 4], [0, 1]));
-        let shape = "images are an array of [3, 3, 4, 4], wanted is [n, h, w, 3]";
+        let shape = "images are an array of [3, 3, 4, 4], not [n, h, w, 3]";
         assert!(open(root.path()).unwrap_err().ends_with(shape));
         put(root.path(), &name("train"), "");
         assert!(open(root.path()).unwrap_err().contains("train.pkl: it is no pickle"));

@@ -78,5 +78,5 @@ pub use quarter_turn::QuarterTurn;
 pub use splits::Splits;
 pub use tiered_imagenet::tiered_imagenet;
 
-/// What can fail over data; rustdoc shows it written out.
+/// A result with the errors of data; rustdoc writes the type out.
 type Result<T = (), E = DataError> = std::result::Result<T, E>;

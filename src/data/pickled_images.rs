@@ -36,7 +36,7 @@ pub(super) fn images_in<'a>(pickle: &Pickle, array: Value<'a>) -> Result<Vec<Arr
             let images = pixels.chunks_exact(height * width * 3);
             Ok(images.map(|pixels| ArrayImage { height, width, pixels }).collect())
         }
-        _ => Err(pickle.wrong(format!("images are an array of {shape:?}, wanted is [n, h, w, 3]"))),
+        _ => Err(pickle.wrong(format!("images are an array of {shape:?}, not [n, h, w, 3]"))),
     }
 }
 

@@ -205,17 +205,17 @@ mod tests {
                 _ => Preprocessing::mini_imagenet(),
             };
             let size: [u32; 2] = serde_json::from_value(case["size"].clone()).unwrap();
-            let wanted: Vec<f32> = serde_json::from_value(case["values"].clone()).unwrap();
-            let found = picture(size[0], size[1]).prepared(&how);
-            assert_eq!(found.len(), 3 * how.crop * how.crop);
-            let found: Vec<_> = found.iter().step_by(499).collect();
-            assert_eq!(found.len(), wanted.len());
+            let expected: Vec<f32> = serde_json::from_value(case["values"].clone()).unwrap();
+            let prepared = picture(size[0], size[1]).prepared(&how);
+            assert_eq!(prepared.len(), 3 * how.crop * how.crop);
+            let sample: Vec<_> = prepared.iter().step_by(499).collect();
+            assert_eq!(sample.len(), expected.len());
             // Both round to bytes after each direction.
             let level = how.deviation.map(|of| 1.0 / (255.0 * of)).into_iter().fold(0.0, f32::max);
-            let off = |(found, wanted): (&&f32, &f32)| (**found - wanted).abs();
-            let furthest = found.iter().zip(&wanted).map(off).fold(0.0, f32::max);
+            let off = |(actual, expected): (&&f32, &f32)| (**actual - expected).abs();
+            let furthest = sample.iter().zip(&expected).map(off).fold(0.0, f32::max);
             assert!(furthest <= 1.01 * level, "{} {size:?}: {}", case["how"], furthest / level);
-            let mean = found.iter().zip(&wanted).map(off).sum::<f32>() / wanted.len() as f32;
+            let mean = sample.iter().zip(&expected).map(off).sum::<f32>() / expected.len() as f32;
             assert!(mean < 0.2 * level, "{} {size:?}: {} on average", case["how"], mean / level);
         }
     }
@@ -233,27 +233,29 @@ mod tests {
         let slope =
             |x: u32, y: u32| image::Rgb([(x * 255 / 299) as u8, (y * 255 / 199) as u8, 128]);
         let smooth = Picture { pixels: RgbImage::from_fn(300, 200, slope) };
-        let shown = Picture::decode(&smooth.thumbnail(96), "thumbnail").unwrap();
-        assert_eq!(shown.size(), [96, 96]);
+        let thumbnail = Picture::decode(&smooth.thumbnail(96), "thumbnail").unwrap();
+        assert_eq!(thumbnail.size(), [96, 96]);
         let how = Preprocessing { resize: 96, crop: 96, ..Preprocessing::torchvision() };
-        let wanted = smooth.cropped(&how);
-        let off = shown.pixels.iter().zip(&wanted).map(|(a, b)| f64::from(a.abs_diff(*b)));
-        assert!(off.sum::<f64>() / (wanted.len() as f64) < 4.0);
+        let expected = smooth.cropped(&how);
+        let off = thumbnail.pixels.iter().zip(&expected).map(|(a, b)| f64::from(a.abs_diff(*b)));
+        assert!(off.sum::<f64>() / (expected.len() as f64) < 4.0);
     }
 
     #[test]
     fn a_picture_of_one_pixel_can_be_prepared() {
-        let found = Picture::from_rgb(1, 1, vec![127, 127, 127]).unwrap();
-        let found = found.prepared(&Preprocessing::efficientnet_lite());
-        assert!(found.iter().all(|value| value.abs() < 1e-6));
+        let prepared = Picture::from_rgb(1, 1, vec![127, 127, 127]).unwrap();
+        let prepared = prepared.prepared(&Preprocessing::efficientnet_lite());
+        assert!(prepared.iter().all(|value| value.abs() < 1e-6));
     }
 
     /// Resized as a whole, it would be millions of pixels long.
     #[test]
     fn a_line_of_pixels_can_be_prepared() {
         for [width, height] in [[1, 30_000], [30_000, 1]] {
-            let found = picture(width, height).prepared(&Preprocessing::dinov2());
-            assert!(found.len() == 3 * 224 * 224 && found.iter().all(|value| value.is_finite()));
+            let prepared = picture(width, height).prepared(&Preprocessing::dinov2());
+            assert!(
+                prepared.len() == 3 * 224 * 224 && prepared.iter().all(|value| value.is_finite())
+            );
         }
     }
 }

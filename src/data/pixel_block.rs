@@ -35,7 +35,7 @@ impl PixelBlock {
         })
     }
 
-    /// Whether the block is on `device` already.
+    /// Tells whether the block is on `device` already.
     pub fn is_on<B: Backend>(&self, device: &B::Device) -> bool {
         self.banks.has::<B>(&(), device)
     }

@@ -3,21 +3,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{ImageShape, Picture};
 
-/// How a picture becomes an image that a network takes.
+/// The steps from a picture to an image that a network takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Preparation {
-    /// As those that a network with published weights was trained on: [`Picture::prepared`].
+    /// Prepares the picture for a network with published weights: [`Picture::prepared`].
     Published(Preprocessing),
-    /// As those that readers of this crate make to train on: [`Picture::stretched`].
+    /// Stretches the picture to the images that readers of this crate make for training: [`Picture::stretched`].
     Stretched {
         /// Channels, height and width of the images.
         image: ImageShape,
-        /// What becomes of dark and bright.
+        /// Treatment of dark and bright.
         shades: Shades,
     },
 }
 
-/// What becomes of dark and bright in a picture.
+/// The treatment of dark and bright in a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shades {
@@ -82,10 +82,10 @@ mod tests {
                 let how = |shades| Preparation::Stretched { image: read.image_shape(), shades };
                 let picture = Picture::open(&file).unwrap();
                 assert_eq!(how(Shades::Kept).image(), read.image_shape());
-                let kept = how(Shades::Kept).apply(&picture);
-                assert_eq!(kept, first(&read));
+                let stretched = how(Shades::Kept).apply(&picture);
+                assert_eq!(stretched, first(&read));
                 let inverted = how(Shades::Inverted).apply(&picture);
-                let sums = kept.iter().zip(&inverted).map(|(one, other)| one + other);
+                let sums = stretched.iter().zip(&inverted).map(|(one, other)| one + other);
                 assert!(sums.into_iter().all(|sum| (sum - 1.0).abs() < 1e-6));
             }
         }

@@ -61,7 +61,7 @@ impl QuarterTurn {
     }
 }
 
-/// As in the names of Omniglot's published splits: `rot090`.
+/// Writes the turn like the names of Omniglot's published splits: `rot090`.
 impl fmt::Display for QuarterTurn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rot{:03}", self.degrees())

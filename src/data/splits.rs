@@ -43,7 +43,7 @@ impl Splits {
         ImageSet::join([&self.train, &self.validation, &self.test])
     }
 
-    /// How many classes each set has: train, validation, test.
+    /// Numbers of classes of the three sets: train, validation, test.
     pub fn classes(&self) -> [usize; 3] {
         [self.train.classes(), self.validation.classes(), self.test.classes()]
     }

@@ -47,8 +47,8 @@ pub fn tiered_imagenet(
         return image_folder_splits(dir, options, 0);
     }
     if !dir.join("train_images_png.pkl").exists() {
-        let wanted = "folders train, val and test and no train_images_png.pkl";
-        return Err(DataError::no_classes(dir, wanted));
+        let expected = "folders train, val and test and no train_images_png.pkl";
+        return Err(DataError::no_classes(dir, expected));
     }
     let images = open_all(dir, |part| format!("{part}_images_png.pkl"))?;
     let labels = open_all(dir, |part| format!("{part}_labels.pkl"))?;
@@ -109,8 +109,8 @@ mod tests {
         let splits = open(root.path(), OnBroken::Fail).unwrap().data;
         assert_eq!((names(&splits.test), red(&splits.test, 0, 0)), (vec!["c".to_owned()], 3));
         let text = open(&root.path().join("train"), OnBroken::Fail).unwrap_err();
-        let wanted = "has no folders train, val and test and no train_images_png.pkl";
-        assert!(text.ends_with(wanted), "{text}");
+        let ending = "has no folders train, val and test and no train_images_png.pkl";
+        assert!(text.ends_with(ending), "{text}");
     }
 
     #[test]
@@ -124,8 +124,8 @@ mod tests {
         }
         let splits = open(root.path(), OnBroken::Fail).unwrap().data;
         assert_eq!(names(&splits.train), ["train/0 crane", "train/1 crane"]);
-        let found = [red(&splits.test, 0, 0), red(&splits.test, 1, 0), red(&splits.test, 1, 1)];
-        assert_eq!(found, [9, 7, 8]);
+        let reds = [red(&splits.test, 0, 0), red(&splits.test, 1, 0), red(&splits.test, 1, 1)];
+        assert_eq!(reds, [9, 7, 8]);
 
         put_pickles(
             root.path(),

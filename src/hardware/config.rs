@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Bytes, DevicePreference};
 
 /// What a program wants of the hardware. The defaults are Burn's own: the best device, `f32`, all
-/// cores, one device, nothing recomputed.
+/// cores, one device.
 ///
 /// What Burn decides when it is built (fusion, autotune) or within kernels (memory layout) cannot be
 /// set here.
@@ -24,12 +24,9 @@ pub struct HardwareConfig {
     /// How many devices are wanted at once; fewer is an error.
     #[config(default = 1)]
     pub devices: usize,
-    /// What is recomputed in a backward pass instead of kept.
-    #[config(default = "Checkpointing::Nothing")]
-    pub checkpointing: Checkpointing,
     /// What of a device's memory may be used, as
     /// [`HardwareManager::budget`](super::HardwareManager::budget) tells those who plan.
-    #[config(default = "MemoryBudget::Share(0.9)")]
+    #[config(default = "MemoryBudget::default()")]
     pub memory: MemoryBudget,
     /// Seed of the backend's random numbers, set when devices are detected.
     pub seed: Option<u64>,
@@ -58,7 +55,7 @@ pub enum Checkpointing {
     Segments,
 }
 
-/// What of a device's memory may be used.
+/// What of a device's memory may be used; nine tenths unless told.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryBudget {
@@ -66,6 +63,12 @@ pub enum MemoryBudget {
     Bytes(Bytes),
     /// This share, between 0 and 1, of what was free when the device was tried.
     Share(f64),
+}
+
+impl Default for MemoryBudget {
+    fn default() -> Self {
+        Self::Share(0.9)
+    }
 }
 
 /// Whether results must repeat bit for bit on the same machine.

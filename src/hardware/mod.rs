@@ -39,7 +39,7 @@ pub use fewshot_kernels::{CountingAllocator, Precision};
 pub use fit::MemoryFit;
 pub use inventory::{Inventory, Rejection};
 pub use kernel_cache::{keep_compiled_kernels, log_launches};
-pub use manager::{DifferentiableWork, HardwareManager};
+pub use manager::{HardwareManager, Work, run_on};
 pub(crate) use memory::devices_guarded;
 pub use memory::{
     MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, memory_stats, release,
@@ -47,7 +47,6 @@ pub use memory::{
 pub use placement::{DeviceLoad, PlacedModel, Placement, place};
 pub use plan::{Activations, MemoryPlan, MemoryPlanner, Method, PlanLine, Stacks, TaskShape};
 pub use platform::{DetectedDevice, Platform, ProbeResult};
-pub use platforms::{Work, device_of, run_on};
 pub use pool::{Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage};
 pub use preference::{DevicePreference, Selection};
 pub use profile::{ModelProfile, OptimizerKind, ParameterProfile};

@@ -13,12 +13,12 @@ pub struct Bytes(pub u64);
 
 const UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-/// Read, never written.
+/// Decimal units, which are read and never written.
 const DECIMAL: [(&str, u64); 4] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
 
 impl Bytes {
-    /// What is left when this share of it stays free.
+    /// The rest when this share of it stays free.
     pub(crate) fn without(self, share: f64) -> Self {
         Self(self.0.saturating_sub((self.0 as f64 * share).ceil() as u64))
     }

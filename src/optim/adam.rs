@@ -44,7 +44,7 @@ pub struct Adam {
     /// Share of the second moment that stays after a step.
     #[config(default = 0.999)]
     pub beta_2: f64,
-    /// Added to the root of the second moment; 1e-8 in the paper.
+    /// Term added to the root of the second moment; 1e-8 in the paper.
     #[config(default = 1e-8)]
     pub epsilon: f64,
     /// Share of the parameter that is added to its gradient.
@@ -80,7 +80,7 @@ pub struct AdamW {
     /// Share of the second moment that stays after a step.
     #[config(default = 0.999)]
     pub beta_2: f64,
-    /// Added to the root of the second moment.
+    /// Term added to the root of the second moment.
     #[config(default = 1e-8)]
     pub epsilon: f64,
     /// Share of the parameter, times the learning rate, that is taken from it.
@@ -117,7 +117,7 @@ pub struct Lamb {
     /// Share of the second moment that stays after a step.
     #[config(default = 0.999)]
     pub beta_2: f64,
-    /// Added to the root of the second moment; 1e-6 in the paper.
+    /// Term added to the root of the second moment; 1e-6 in the paper.
     #[config(default = 1e-6)]
     pub epsilon: f64,
     /// Share of the parameter that is added to the ratio of its moments; 0.01 in the paper.

@@ -25,7 +25,7 @@ pub(super) struct TakeParameters<'a, R: BurnRecords<B::InnerBackend>, B: Autodif
     pub(super) rule: &'a StepRule,
     pub(super) clipping: Option<&'a GradientClipping>,
     pub(super) states: &'a mut States<R, B>,
-    /// In the order of the module's parameters; none where one stayed.
+    /// Parameters in the module's order; `None` for one that stayed.
     pub(super) left: Vec<Option<TakenParameter>>,
     pub(super) taken: Vec<StepTensors<FloatTensor<B::InnerBackend>>>,
 }

@@ -27,8 +27,8 @@ pub struct Sgd {
     /// Share of the gradient that does not reach the velocity.
     #[config(default = 0.0)]
     pub dampening: f64,
-    /// Whether to step along the gradient plus `momentum` times the new velocity, as Nesterov's
-    /// variant does.
+    /// `true` to step along the gradient plus `momentum` times the new velocity, like Nesterov's
+    /// variant.
     #[config(default = false)]
     pub nesterov: bool,
     /// Share of the parameter that is added to its gradient.

@@ -21,15 +21,15 @@ pub(super) type Records<R, B> = <OptimizerAdaptor<
     B,
 > as Optimizer<AnyModule<B>, B>>::Record;
 
-/// What is remembered of all parameters.
+/// The optimizer's state of all parameters.
 #[derive(Clone)]
 pub(super) struct States<R: BurnRecords<B::InnerBackend>, B: AutodiffBackend> {
     slots: HashMap<ParamId, Slot<B::InnerBackend>>,
-    /// Of parameters that have not moved since they were loaded: their rank shows when they do.
+    /// Records of parameters that have not moved since loading: the first move shows their rank.
     loaded: Records<R, B>,
 }
 
-/// What is remembered of a parameter, without its rank in the type.
+/// The optimizer's state of a parameter, without its rank in the type.
 #[derive(Clone)]
 struct Slot<B: Backend> {
     rank: usize,

@@ -74,9 +74,12 @@ fn walk<O: Optimizer<Net<B>, B>>(
     net
 }
 
-fn assert_close(found: &Net<B>, wanted: &Net<B>) {
-    for (found, wanted) in read(found).iter().flatten().zip(read(wanted).iter().flatten()) {
-        assert!((found - wanted).abs() <= 2e-5 * (1.0 + wanted.abs()), "{found}, not {wanted}");
+fn assert_close(actual: &Net<B>, expected: &Net<B>) {
+    for (actual, expected) in read(actual).iter().flatten().zip(read(expected).iter().flatten()) {
+        assert!(
+            (actual - expected).abs() <= 2e-5 * (1.0 + expected.abs()),
+            "{actual}, not {expected}"
+        );
     }
 }
 
@@ -88,15 +91,15 @@ where
     R: burn::record::Record<B>,
 {
     let start = net();
-    let wanted = walk(&mut burns.clone(), start.clone(), 0..6);
-    assert_close(&walk(&mut ours.clone(), start.clone(), 0..6), &wanted);
+    let expected = walk(&mut burns.clone(), start.clone(), 0..6);
+    assert_close(&walk(&mut ours.clone(), start.clone(), 0..6), &expected);
     let (mut first, mut second) = (burns.clone(), ours.clone());
     let half = walk(&mut first, start.clone(), 0..3);
     let mut second_half = second.clone().load_record(through_a_file(first.to_record()));
-    assert_close(&walk(&mut second_half, half, 3..6), &wanted);
+    assert_close(&walk(&mut second_half, half, 3..6), &expected);
     let half = walk(&mut second, start, 0..3);
     let mut second_half = burns.load_record(through_a_file(second.to_record()));
-    assert_close(&walk(&mut second_half, half, 3..6), &wanted);
+    assert_close(&walk(&mut second_half, half, 3..6), &expected);
 }
 
 fn through_a_file<R: burn::record::Record<B>>(record: R) -> R {
@@ -143,7 +146,7 @@ fn clipping_is_that_of_burn() {
 /// Saved and loaded after three steps, and walked on: bit for bit as without.
 fn resumes<O: Optimizer<Net<B>, B>>(optimizer: O) {
     let mut whole = optimizer.clone();
-    let wanted = walk(&mut whole, net(), 0..6);
+    let expected = walk(&mut whole, net(), 0..6);
     let mut first = optimizer.clone();
     let half = walk(&mut first, net(), 0..3);
     let half_record = through_a_file(half.clone().into_record());
@@ -151,7 +154,7 @@ fn resumes<O: Optimizer<Net<B>, B>>(optimizer: O) {
     // Loading twice: nothing gets lost of parameters that have not moved in between.
     let loaded = optimizer.clone().load_record(through_a_file(first.to_record()));
     let mut loaded = optimizer.load_record(through_a_file(loaded.to_record()));
-    assert!(read(&walk(&mut loaded, again, 3..6)) == read(&wanted));
+    assert!(read(&walk(&mut loaded, again, 3..6)) == read(&expected));
 }
 
 #[test]
@@ -166,9 +169,9 @@ fn an_optimizer_that_was_saved_goes_on_bit_for_bit() {
 fn a_parameter_without_a_gradient_stays_as_it_is() {
     let start = net();
     let after = walk(&mut AdamW::new().with_weight_decay(0.5).init(), start.clone(), 1..2);
-    let (before, found) = (read(&start), read(&after));
-    assert_eq!(before[1..3], found[1..3]);
-    assert!(before[0] != found[0] && before[3] != found[3]);
+    let (before, actual) = (read(&start), read(&after));
+    assert_eq!(before[1..3], actual[1..3]);
+    assert!(before[0] != actual[0] && before[3] != actual[3]);
     assert!(!after.frozen.val().is_require_grad());
     assert!(after.matrix.val().is_require_grad() && after.vector.val().is_require_grad());
 }
@@ -227,8 +230,8 @@ fn a_velocity_that_is_not_wanted_any_more_is_dropped() {
     let mut with_momentum = SgdConfig::new().with_momentum(Some(MomentumConfig::new())).init();
     let half = walk(&mut with_momentum, net(), 0..2);
     let mut plain = Sgd::new().init().load_record(with_momentum.to_record());
-    let wanted = walk(&mut SgdConfig::new().init::<B, _>(), half.clone(), 2..4);
-    assert_close(&walk(&mut plain, half, 2..4), &wanted);
+    let expected = walk(&mut SgdConfig::new().init::<B, _>(), half.clone(), 2..4);
+    assert_close(&walk(&mut plain, half, 2..4), &expected);
 }
 
 #[test]
@@ -240,7 +243,7 @@ fn gradients_of_several_devices_are_added() {
     };
     let after = Sgd::new().init().step_multi(0.1, start.clone(), both);
     let mut one_by_one = Sgd::new().init();
-    let wanted = one_by_one.step(0.1, start.clone(), gradients(&start, 0));
-    let wanted = one_by_one.step(0.1, wanted, gradients(&start, 2));
-    assert_close(&after, &wanted);
+    let expected = one_by_one.step(0.1, start.clone(), gradients(&start, 0));
+    let expected = one_by_one.step(0.1, expected, gradients(&start, 2));
+    assert_close(&after, &expected);
 }

@@ -33,13 +33,13 @@ mod tests {
     #[test]
     fn processes_with_the_same_settings_agree() {
         let settings = json!({"seed": 7, "rate": 0.1});
-        let found = run_ranks(3, |process| agree(process, &settings));
-        assert_eq!(found, [Ok(()), Ok(()), Ok(())]);
+        let results = run_ranks(3, |process| agree(process, &settings));
+        assert_eq!(results, [Ok(()), Ok(()), Ok(())]);
     }
 
     #[test]
     fn every_process_names_the_first_setting_that_differs_and_where() {
-        let found = run_ranks(4, |process| {
+        let results = run_ranks(4, |process| {
             let seed = if process.rank() % 2 == 1 { 8 } else { 7 };
             agree(process, &json!({"rate": 0.1, "seed": seed}))
         });
@@ -49,7 +49,7 @@ mod tests {
             other: "8".to_owned(),
             rank: 1,
         };
-        assert!(found.iter().all(|found| found.as_ref() == Err(&expected)), "{found:?}");
+        assert!(results.iter().all(|result| result.as_ref() == Err(&expected)), "{results:?}");
         assert_eq!(
             expected.to_string(),
             "the processes differ in the settings: settings.seed is 7 in process 0 and 8 in \

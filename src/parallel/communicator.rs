@@ -10,7 +10,7 @@ pub trait Communicator: Send + Sync {
     /// The number of this process, from 0.
     fn rank(&self) -> usize;
 
-    /// How many processes there are.
+    /// Number of processes.
     fn size(&self) -> usize;
 
     /// Replaces `values`, as many in every process, by their sums over the processes. All get the same
@@ -130,10 +130,10 @@ mod tests {
     fn every_process_gets_the_numbers_of_all() {
         let own = |rank: usize| vec![[0.1, -0.0, f64::MIN_POSITIVE][rank]; rank];
         let expected: Vec<_> = (0..3).map(own).collect();
-        for found in run_ranks(3, |process| gather_numbers(process, &own(process.rank()))) {
-            let found = found.unwrap();
-            assert_eq!(found, expected);
-            assert!(found[1][0].is_sign_negative());
+        for gathered in run_ranks(3, |process| gather_numbers(process, &own(process.rank()))) {
+            let gathered = gathered.unwrap();
+            assert_eq!(gathered, expected);
+            assert!(gathered[1][0].is_sign_negative());
         }
     }
 }

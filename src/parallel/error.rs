@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// What can go wrong between replicas.
+/// Errors between replicas.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -12,14 +12,14 @@ pub enum ParallelError {
     )]
     Node { start: usize, length: usize, next: usize, leaves: usize },
     /// Micro-batches that no replica has added up.
-    #[error("the replicas added up {found} of {wanted} micro-batches")]
-    Incomplete { found: usize, wanted: usize },
+    #[error("the replicas added up {actual} of {expected} micro-batches")]
+    Incomplete { actual: usize, expected: usize },
     /// A tensor that is not made of 32-bit floats: number `index` as the module is visited.
     #[error("replicas exchange f32 tensors, and the gradient of tensor {index} is {dtype}")]
     DType { index: usize, dtype: String },
     /// Numbers of another module.
-    #[error("{what}: {found} where this module has {wanted}")]
-    Layout { what: &'static str, found: usize, wanted: usize },
+    #[error("{what}: {actual} where this module has {expected}")]
+    Layout { what: &'static str, actual: usize, expected: usize },
     /// A message that cannot be read.
     #[error("the message of process {rank} cannot be read: {reason}")]
     Message { rank: usize, reason: String },
@@ -36,7 +36,7 @@ pub enum ParallelError {
          build it with --features mpi, or start it by itself"
     )]
     NotCompiled { rank: usize, size: usize, by: &'static str },
-    /// One of several processes, with a trainer that was told nothing of the others.
+    /// One of several processes, with a trainer that has no communicator.
     #[error(
         "this is process {rank} of {size} that {by} started, and each would train by itself: give \
          the trainer parallel::world() to share its tasks, or Solo if that is meant"
@@ -49,12 +49,12 @@ pub enum ParallelError {
     #[error("MPI was ended in this process, and cannot be started again")]
     Finalized,
     /// An MPI library that wants one thread alone.
-    #[error("this MPI library offers threads at level {found}, and {wanted} is needed")]
-    ThreadLevel { found: String, wanted: &'static str },
+    #[error("this MPI library offers threads at level {actual}, and {expected} is needed")]
+    ThreadLevel { actual: String, expected: &'static str },
     /// MPI counts other processes than the one that started them.
     #[error(
-        "{by} started {launched} processes, and MPI sees {found}: the program was built against \
+        "{by} started {launched} processes, and MPI sees {actual}: the program was built against \
          another MPI library than the one that started it"
     )]
-    OtherMpi { by: &'static str, launched: usize, found: usize },
+    OtherMpi { by: &'static str, launched: usize, actual: usize },
 }

@@ -17,7 +17,7 @@ use super::{ParallelError, Sum};
 pub struct FlatGradients {
     /// Elements of every float tensor of the module, with a gradient or without.
     pub(super) lengths: Vec<usize>,
-    /// Which of them have one.
+    /// `true` for each tensor that has a gradient.
     pub(super) present: Vec<bool>,
     /// The elements of those that do.
     pub(super) values: Vec<f32>,
@@ -49,9 +49,9 @@ impl FlatGradients {
             }
             tensors.push(gradient.reshape([length]));
         }
-        let (found, wanted) = (gradients.len(), tensors.len());
-        if found != wanted {
-            return Err(ParallelError::Layout { what: "gradients", found, wanted });
+        let (actual, expected) = (gradients.len(), tensors.len());
+        if actual != expected {
+            return Err(ParallelError::Layout { what: "gradients", actual, expected });
         }
         if !tensors.is_empty() {
             let values = Tensor::cat(tensors, 0).into_data().into_vec();
@@ -70,17 +70,21 @@ impl FlatGradients {
         device: &B::Device,
     ) -> Result<GradientsParams, ParallelError> {
         let tensors = float_tensors::<B, M>(module);
-        let (found, wanted) = (self.lengths.len(), tensors.len());
+        let (actual, expected) = (self.lengths.len(), tensors.len());
         let mut gradients = GradientsParams::new();
         let mut left = &self.values[..];
         let own = self.lengths.into_iter().zip(self.present);
-        for ((id, shape), (found, present)) in tensors.into_iter().zip(own) {
-            let wanted = shape.num_elements();
-            if found != wanted {
-                return Err(ParallelError::Layout { what: "elements of a tensor", found, wanted });
+        for ((id, shape), (actual, present)) in tensors.into_iter().zip(own) {
+            let expected = shape.num_elements();
+            if actual != expected {
+                return Err(ParallelError::Layout {
+                    what: "elements of a tensor",
+                    actual,
+                    expected,
+                });
             }
             if present {
-                let (values, rest) = left.split_at(found);
+                let (values, rest) = left.split_at(actual);
                 left = rest;
                 let data = TensorData::new(values.to_vec(), shape);
                 let gradient = B::InnerBackend::float_from_data(data, device);
@@ -88,9 +92,9 @@ impl FlatGradients {
                 gradients.register::<B::InnerBackend, 1>(id, gradient);
             }
         }
-        match found == wanted {
+        match actual == expected {
             true => Ok(gradients),
-            false => Err(ParallelError::Layout { what: "float tensors", found, wanted }),
+            false => Err(ParallelError::Layout { what: "float tensors", actual, expected }),
         }
     }
 
@@ -99,7 +103,7 @@ impl FlatGradients {
         &self.values
     }
 
-    /// Which parameters have a gradient, in the order in which the module is visited.
+    /// `true` for each parameter that has a gradient, in the order in which the module is visited.
     pub fn present(&self) -> &[bool] {
         &self.present
     }
@@ -155,11 +159,11 @@ fn float_tensors<B: Backend, M: Module<B>>(module: &M) -> Vec<(ParamId, Shape)> 
         }
     }
 
-    let mut found = FloatTensors(Vec::new());
-    module.visit(&mut found);
+    let mut tensors = FloatTensors(Vec::new());
+    module.visit(&mut tensors);
     let mut seen = HashSet::new();
-    found.0.retain(|(id, _)| seen.insert(*id));
-    found.0
+    tensors.0.retain(|(id, _)| seen.insert(*id));
+    tensors.0
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -220,12 +224,12 @@ mod tests {
     fn gradients_of_another_module_are_an_error() {
         let (layer, other) = (layer(), self::layer());
         let error = FlatGradients::of::<B, _>(&other, &gradients(&layer)).unwrap_err();
-        assert_eq!(error, ParallelError::Layout { what: "gradients", found: 2, wanted: 0 });
+        assert_eq!(error, ParallelError::Layout { what: "gradients", actual: 2, expected: 0 });
         let flat = FlatGradients::of::<B, _>(&layer, &gradients(&layer)).unwrap();
         let longer: Linear<B> = LinearConfig::new(3, 1).init(&Default::default());
         let error = flat.into_gradients::<B, _>(&longer, &Default::default()).unwrap_err();
         let what = "elements of a tensor";
-        assert_eq!(error, ParallelError::Layout { what, found: 2, wanted: 3 });
+        assert_eq!(error, ParallelError::Layout { what, actual: 2, expected: 3 });
     }
 
     #[test]

@@ -1,15 +1,15 @@
 /// One of several processes that were started together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Its number, from 0.
+    /// Number of this process, from 0.
     pub rank: usize,
-    /// How many were started, 1 or more.
+    /// Number of processes started, 1 or more.
     pub size: usize,
     /// The program that started them, and its library.
     pub by: &'static str,
 }
 
-/// What starts several processes, the variables with the number of a process, and those with their
+/// A launcher of several processes, the variables with the number of a process, and those with their
 /// count.
 type Launcher = (&'static str, &'static [&'static str], &'static str);
 
@@ -23,7 +23,7 @@ const LAUNCHERS: [Launcher; 4] = [
     ("srun (Slurm)", &["PMIX_RANK", "SLURM_PROCID"], "SLURM_STEP_NUM_TASKS"),
 ];
 
-/// Whether this process was started by `mpirun` or `srun`, and as which of how many. Looks at the
+/// The launch of this process by `mpirun` or `srun`; `None` if neither started it. Looks at the
 /// environment alone, without MPI.
 pub fn launched() -> Option<Launch> {
     launch_of(|name| std::env::var(name).ok())
@@ -42,9 +42,9 @@ fn launch_of(variable: impl Fn(&str) -> Option<String>) -> Option<Launch> {
 mod tests {
     use super::*;
 
-    fn found(environment: &[(&str, &str)]) -> Option<(usize, usize, &'static str)> {
-        let launch = launch_of(|wanted| {
-            let (_, value) = environment.iter().find(|(name, _)| *name == wanted)?;
+    fn launch(environment: &[(&str, &str)]) -> Option<(usize, usize, &'static str)> {
+        let launch = launch_of(|variable| {
+            let (_, value) = environment.iter().find(|(name, _)| *name == variable)?;
             Some((*value).to_owned())
         });
         launch.map(|launch| (launch.rank, launch.size, launch.by))
@@ -53,14 +53,14 @@ mod tests {
     #[test]
     fn every_launcher_is_known_by_its_variables() {
         let open = [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")];
-        assert_eq!(found(&open), Some((2, 4, LAUNCHERS[0].0)));
+        assert_eq!(launch(&open), Some((2, 4, LAUNCHERS[0].0)));
         let mvapich = [("MV2_COMM_WORLD_RANK", "0"), ("MV2_COMM_WORLD_SIZE", "2")];
-        assert_eq!(found(&mvapich), Some((0, 2, LAUNCHERS[1].0)));
-        assert_eq!(found(&[("PMI_RANK", "1"), ("PMI_SIZE", "3")]), Some((1, 3, LAUNCHERS[2].0)));
+        assert_eq!(launch(&mvapich), Some((0, 2, LAUNCHERS[1].0)));
+        assert_eq!(launch(&[("PMI_RANK", "1"), ("PMI_SIZE", "3")]), Some((1, 3, LAUNCHERS[2].0)));
         let pmix = [("PMIX_RANK", "5"), ("SLURM_PROCID", "5"), ("SLURM_STEP_NUM_TASKS", "8")];
-        assert_eq!(found(&pmix), Some((5, 8, LAUNCHERS[3].0)));
+        assert_eq!(launch(&pmix), Some((5, 8, LAUNCHERS[3].0)));
         let slurm = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];
-        assert_eq!(found(&slurm), Some((1, 2, LAUNCHERS[3].0)));
+        assert_eq!(launch(&slurm), Some((1, 2, LAUNCHERS[3].0)));
     }
 
     #[test]
@@ -71,15 +71,15 @@ mod tests {
             ("OMPI_COMM_WORLD_RANK", "3"),
             ("OMPI_COMM_WORLD_SIZE", "4"),
         ];
-        assert_eq!(found(&inside), Some((3, 4, LAUNCHERS[0].0)));
+        assert_eq!(launch(&inside), Some((3, 4, LAUNCHERS[0].0)));
     }
 
     #[test]
     fn a_process_by_itself_is_one_of_none() {
-        assert_eq!(found(&[]), None);
-        assert_eq!(found(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), None, "a batch script");
-        assert_eq!(found(&[("PMI_RANK", "one"), ("PMI_SIZE", "2")]), None);
-        assert_eq!(found(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")]), None);
-        assert_eq!(found(&[("PMIX_RANK", "0")]), None);
+        assert_eq!(launch(&[]), None);
+        assert_eq!(launch(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), None, "a batch script");
+        assert_eq!(launch(&[("PMI_RANK", "one"), ("PMI_SIZE", "2")]), None);
+        assert_eq!(launch(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")]), None);
+        assert_eq!(launch(&[("PMIX_RANK", "0")]), None);
     }
 }

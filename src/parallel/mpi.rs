@@ -40,7 +40,7 @@ impl MpiCommunicator {
     /// the same in every process.
     ///
     /// # Errors
-    /// As [`world`](Self::world).
+    /// The errors of [`world`](Self::world).
     ///
     /// # Panics
     /// If `bucket` has no room for one number, or is more than 1 GiB.
@@ -49,17 +49,17 @@ impl MpiCommunicator {
         if is_finalized() {
             return Err(ParallelError::Finalized);
         }
-        let (universe, found) = initialize_with_threading(Threading::Serialized)
+        let (universe, actual) = initialize_with_threading(Threading::Serialized)
             .ok_or(ParallelError::AlreadyInitialized)?;
-        if found < Threading::Serialized {
-            let found = format!("{found:?}").to_lowercase();
-            return Err(ParallelError::ThreadLevel { found, wanted: "serialized" });
+        if actual < Threading::Serialized {
+            let actual = format!("{actual:?}").to_lowercase();
+            return Err(ParallelError::ThreadLevel { actual, expected: "serialized" });
         }
         let world = universe.world();
         let (rank, size) = (world.rank() as usize, world.size() as usize);
         if let Some(launch) = launched().filter(|launch| launch.size != size) {
             let (by, launched) = (launch.by, launch.size);
-            return Err(ParallelError::OtherMpi { by, launched, found: size });
+            return Err(ParallelError::OtherMpi { by, launched, actual: size });
         }
         Ok(Self { universe: Mutex::new(universe), rank, size, bucket })
     }

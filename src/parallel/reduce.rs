@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::wire::{Message, Values, decode, encode};
 use super::{Communicator, FlatGradients, ParallelError, Sum, TreeSum};
 
-/// What a micro-batch adds to a step.
+/// The contribution of a micro-batch to a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contribution {
     /// Sum over its tasks of their gradients.
@@ -12,7 +12,7 @@ pub struct Contribution {
     pub loss: f64,
     /// Sum over its tasks of their scores.
     pub score: f64,
-    /// How much it counts: its tasks.
+    /// Weight of the contribution: its number of tasks.
     pub weight: f64,
 }
 
@@ -29,7 +29,7 @@ impl Sum for Contribution {
     }
 }
 
-/// How the sums of several processes are added up.
+/// The order in which the sums of several processes are added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
@@ -65,10 +65,10 @@ pub fn reduce(
 }
 
 fn whole(tree: TreeSum<Contribution>) -> Result<Contribution, ParallelError> {
-    let wanted = tree.leaves();
-    let found = tree.nodes().iter().map(|node| node.length).sum::<usize>();
-    let total = tree.finish().filter(|_| found == wanted);
-    total.ok_or(ParallelError::Incomplete { found, wanted })
+    let expected = tree.leaves();
+    let actual = tree.nodes().iter().map(|node| node.length).sum::<usize>();
+    let total = tree.finish().filter(|_| actual == expected);
+    total.ok_or(ParallelError::Incomplete { actual, expected })
 }
 
 fn fast(
@@ -76,8 +76,8 @@ fn fast(
     tree: TreeSum<Contribution>,
 ) -> Result<Contribution, ParallelError> {
     let rest = whole(gathered(communicator, &tree, Values::Without)?)?;
-    let wanted = tree.leaves();
-    let own = tree.finish().ok_or(ParallelError::Incomplete { found: 0, wanted })?;
+    let expected = tree.leaves();
+    let own = tree.finish().ok_or(ParallelError::Incomplete { actual: 0, expected })?;
     let mut gradients = own.gradients.spread(rest.gradients.present());
     communicator.all_reduce(&mut gradients.values)?;
     Ok(Contribution { gradients, ..rest })
@@ -127,8 +127,8 @@ mod tests {
     use super::super::thread_communicator::run_ranks;
     use super::*;
 
-    /// Of a module with tensors of 2, 3 and 4 elements, of which only every third leaf has the second
-    /// and none the third.
+    /// Contribution of a module with tensors of 2, 3 and 4 elements; only every third leaf has a gradient of the second,
+    /// no leaf one of the third.
     fn leaf(index: usize) -> Contribution {
         let number =
             |place: usize| ((index * 31 + place * 17) as f32).sin() * 10f32.powi(place as i32);
@@ -162,11 +162,11 @@ mod tests {
             let alone = tree(leaves, 0..leaves).finish().unwrap();
             assert_eq!(alone.gradients.present(), [true, true, false]);
             for size in 1..=5 {
-                for found in reduced(leaves, size, Reduction::Exact) {
+                for contribution in reduced(leaves, size, Reduction::Exact) {
                     let (found_bits, alone_bits) =
-                        (bits(found.gradients.values()), bits(alone.gradients.values()));
+                        (bits(contribution.gradients.values()), bits(alone.gradients.values()));
                     assert_eq!(found_bits, alone_bits, "{leaves} leaves, {size} processes");
-                    assert_eq!(found, alone);
+                    assert_eq!(contribution, alone);
                 }
             }
         }
@@ -179,31 +179,31 @@ mod tests {
             |place: usize| (0..leaves).map(move |index| leaf(index).gradients.values()[place]);
         for size in 2..=5 {
             let all = reduced(leaves, size, Reduction::Fast);
-            let found = &all[0];
-            assert!(all.iter().all(|other| other == found));
-            assert_eq!(found.gradients.present(), [true, true, false]);
-            assert_eq!(found.gradients.values().len(), 5);
+            let contribution = &all[0];
+            assert!(all.iter().all(|other| other == contribution));
+            assert_eq!(contribution.gradients.present(), [true, true, false]);
+            assert_eq!(contribution.gradients.values().len(), 5);
             for place in 0..2 {
                 let exact: f64 = terms(place).map(f64::from).sum();
                 let size: f64 = terms(place).map(|term| f64::from(term.abs())).sum();
-                let error = (f64::from(found.gradients.values()[place]) - exact).abs();
+                let error = (f64::from(contribution.gradients.values()[place]) - exact).abs();
                 assert!(error <= leaves as f64 * size / 2f64.powi(24), "{error}");
             }
-            assert_eq!((found.score, found.weight), (78.0, 26.0));
+            assert_eq!((contribution.score, contribution.weight), (78.0, 26.0));
         }
     }
 
     #[test]
     fn leaves_that_nobody_has_are_missed_by_everybody() {
         for how in [Reduction::Exact, Reduction::Fast] {
-            let found = run_ranks(2, |process| {
+            let results = run_ranks(2, |process| {
                 let range = if process.rank() == 0 { 0..3 } else { 3..5 };
                 reduce(process, how, tree(6, range))
             });
-            let expected = Err(ParallelError::Incomplete { found: 5, wanted: 6 });
-            assert_eq!(found, [expected.clone(), expected]);
+            let expected = Err(ParallelError::Incomplete { actual: 5, expected: 6 });
+            assert_eq!(results, [expected.clone(), expected]);
         }
-        let expected = Err(ParallelError::Incomplete { found: 2, wanted: 3 });
+        let expected = Err(ParallelError::Incomplete { actual: 2, expected: 3 });
         assert_eq!(reduce(&super::super::Solo, Reduction::Exact, tree(3, 0..2)), expected);
     }
 
@@ -218,11 +218,11 @@ mod tests {
             tree.leaf(process.rank(), value).unwrap();
             reduce(process, Reduction::Fast, tree).unwrap_err().to_string()
         };
-        let found = run_ranks(2, |process| other(process, 2));
-        assert!(found.iter().all(|text| text.contains("process 1")), "{found:?}");
-        assert!(found.iter().all(|text| text.contains("other lengths")), "{found:?}");
-        let found = run_ranks(2, |process| other(process, 3 + process.rank()));
+        let texts = run_ranks(2, |process| other(process, 2));
+        assert!(texts.iter().all(|text| text.contains("process 1")), "{texts:?}");
+        assert!(texts.iter().all(|text| text.contains("other lengths")), "{texts:?}");
+        let texts = run_ranks(2, |process| other(process, 3 + process.rank()));
         let expected = "the message of process 1 cannot be read: 4 micro-batches, process 0 has 3";
-        assert_eq!(found, [expected, expected]);
+        assert_eq!(texts, [expected, expected]);
     }
 }

@@ -1,6 +1,6 @@
 use super::ParallelError;
 
-/// What can be added up.
+/// Values that can be added up.
 pub trait Sum {
     /// `self + right`; need be neither associative nor commutative.
     fn plus(self, right: Self) -> Self;
@@ -40,7 +40,7 @@ impl<V: Sum> TreeSum<V> {
         Self { leaves, nodes: Vec::new() }
     }
 
-    /// How many leaves the whole tree has.
+    /// Number of leaves of the whole tree.
     pub fn leaves(&self) -> usize {
         self.leaves
     }
@@ -48,7 +48,7 @@ impl<V: Sum> TreeSum<V> {
     /// Adds the leaf `index`.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// The errors of [`push`](Self::push).
     pub fn leaf(&mut self, index: usize, value: V) -> Result<(), ParallelError> {
         self.push(Node { start: index, length: 1, value })
     }
@@ -148,16 +148,16 @@ mod tests {
 
     /// Every way to cut `range` into at most `most` contiguous shards.
     fn partitions(range: Range<usize>, most: usize) -> Vec<Vec<Range<usize>>> {
-        let mut found = vec![vec![range.clone()]];
+        let mut splits = vec![vec![range.clone()]];
         if most > 1 {
             for end in range.start + 1..range.end {
                 for mut rest in partitions(end..range.end, most - 1) {
                     rest.insert(0, range.start..end);
-                    found.push(rest);
+                    splits.push(rest);
                 }
             }
         }
-        found
+        splits
     }
 
     #[test]
@@ -177,8 +177,8 @@ mod tests {
             let numbers = over(leaves, 0..leaves, number).finish().unwrap();
             for shards in partitions(0..leaves, 7) {
                 assert_eq!(joined(leaves, &shards, letter).finish(), letters, "{shards:?}");
-                let found = joined(leaves, &shards, number).finish().unwrap();
-                assert_eq!(found.to_bits(), numbers.to_bits(), "{shards:?}");
+                let sum = joined(leaves, &shards, number).finish().unwrap();
+                assert_eq!(sum.to_bits(), numbers.to_bits(), "{shards:?}");
             }
         }
     }
@@ -190,8 +190,8 @@ mod tests {
             for start in 0..leaves {
                 for middle in start + 1..leaves {
                     let shards = [start..middle, middle..leaves];
-                    let found = joined(leaves, &shards, letter).into_nodes();
-                    assert_eq!(found, over(leaves, start..leaves, letter).into_nodes());
+                    let sum = joined(leaves, &shards, letter).into_nodes();
+                    assert_eq!(sum, over(leaves, start..leaves, letter).into_nodes());
                 }
             }
         }

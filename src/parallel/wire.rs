@@ -19,14 +19,14 @@ pub(super) fn floats_of(bytes: &[u8]) -> Vec<f32> {
     words.iter().map(|word| f32::from_le_bytes(*word)).collect()
 }
 
-/// Whether a message has the gradients of its nodes, or only what else is in them.
+/// The content of a message: with the gradients of its nodes, or without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Values {
     With,
     Without,
 }
 
-/// What a process sends of its sum.
+/// The message by which a process sends its sum.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Message {
     /// Leaves of the whole tree.
@@ -71,7 +71,7 @@ pub(super) fn encode(leaves: usize, nodes: &[Node<Contribution>], values: Values
     bytes
 }
 
-/// What was [encoded](encode), or what is wrong with the bytes.
+/// The message that was [encoded](encode), or the fault of the bytes.
 pub(super) fn decode(bytes: &[u8], values: Values) -> Result<Message, String> {
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("its first line has no end")?;
     let head = serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
@@ -120,19 +120,19 @@ mod tests {
     #[test]
     fn nodes_come_back_bit_for_bit() {
         let bytes = encode(9, &nodes(), Values::With);
-        let found = decode(&bytes, Values::With).unwrap();
-        assert_eq!(found, Message { leaves: 9, lengths: vec![1, 2], nodes: nodes() });
-        let zero = found.nodes[1].value.gradients.values[1];
+        let message = decode(&bytes, Values::With).unwrap();
+        assert_eq!(message, Message { leaves: 9, lengths: vec![1, 2], nodes: nodes() });
+        let zero = message.nodes[1].value.gradients.values[1];
         assert_eq!(zero.to_bits(), (-0.0_f32).to_bits());
     }
 
     #[test]
     fn without_values_the_rest_comes_back() {
         let bytes = encode(9, &nodes(), Values::Without);
-        let found = decode(&bytes, Values::Without).unwrap();
-        assert_eq!(found.lengths, [1, 2]);
-        assert_eq!(found.nodes[0].value.gradients.present, [true, false]);
-        assert_eq!(found.nodes[1].value.loss, 0.1);
+        let message = decode(&bytes, Values::Without).unwrap();
+        assert_eq!(message.lengths, [1, 2]);
+        assert_eq!(message.nodes[0].value.gradients.present, [true, false]);
+        assert_eq!(message.nodes[1].value.loss, 0.1);
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl FiniteGrads {
         if self.norm <= limit {
             return self;
         }
-        let gradients = TakenGradients::<B>::of(self.gradients, module);
+        let gradients = TakenGradients::<B>::new(self.gradients, module);
         Self { gradients: gradients.restore(limit / self.norm), norm: limit }
     }
 
@@ -68,6 +68,6 @@ impl FiniteGrads {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("a gradient is not finite at a loss scale of {scale}; the step is skipped")]
 pub struct NonFinite {
-    /// What their loss was scaled by.
+    /// Scale of their loss.
     pub scale: LossScale,
 }

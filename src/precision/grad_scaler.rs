@@ -14,16 +14,16 @@ pub struct GradScalerConfig {
     /// The scale at first.
     #[config(default = 65536.0)]
     pub init_scale: f32,
-    /// What the scale is multiplied by after enough finite steps; above 1.
+    /// Factor applied to the scale after enough finite steps; above 1.
     #[config(default = 2.0)]
     pub growth_factor: f64,
-    /// What the scale is multiplied by after gradients that are not finite; between 0 and 1.
+    /// Factor applied to the scale after gradients that are not finite; between 0 and 1.
     #[config(default = 0.5)]
     pub backoff_factor: f64,
     /// Finite steps in a row after which the scale grows.
     #[config(default = 2000)]
     pub growth_interval: u32,
-    /// What the scale never falls below; gradients that are not finite there are an error.
+    /// Lower bound of the scale; gradients that are not finite at this scale are an error.
     #[config(default = 1.0)]
     pub min_scale: f32,
 }
@@ -39,7 +39,7 @@ pub struct GradScaler {
     state: GradScalerState,
 }
 
-/// What a [`GradScaler`] goes on from, for a checkpoint.
+/// The state of a [`GradScaler`], for a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradScalerState {
     /// The scale.
@@ -70,8 +70,8 @@ impl GradScalerConfig {
                 min.is_normal() && min > 0.0,
             ),
         ];
-        if let Some((name, wanted, found, _)) = settings.into_iter().find(|(.., fits)| !fits) {
-            return Err(ScaleError::Setting { name, wanted: wanted.to_owned(), found });
+        if let Some((name, expected, value, _)) = settings.into_iter().find(|(.., fits)| !fits) {
+            return Err(ScaleError::Setting { name, expected: expected.to_owned(), value });
         }
         self.check_scale("initial loss scale", self.init_scale)?;
         let scale = self.init_scale;
@@ -79,13 +79,13 @@ impl GradScalerConfig {
         Ok(GradScaler { config: self, state })
     }
 
-    fn check_scale(&self, name: &'static str, found: f32) -> Result<(), ScaleError> {
-        let wanted = match found.is_finite() {
-            true if found >= self.min_scale => return Ok(()),
+    fn check_scale(&self, name: &'static str, value: f32) -> Result<(), ScaleError> {
+        let expected = match value.is_finite() {
+            true if value >= self.min_scale => return Ok(()),
             true => format!("at least {}", f64::from(self.min_scale)),
             false => "finite".to_owned(),
         };
-        Err(ScaleError::Setting { name, wanted, found: found.into() })
+        Err(ScaleError::Setting { name, expected, value: value.into() })
     }
 }
 
@@ -96,22 +96,22 @@ impl GradScaler {
     /// Where its scale is below the smallest one or not finite, or the scale should have grown.
     pub fn with_state(mut self, state: GradScalerState) -> Result<Self, ScaleError> {
         self.config.check_scale("loss scale", state.scale)?;
-        let (found, interval) = (state.growth_tracker, self.config.growth_interval);
-        if found >= interval {
-            let wanted = format!("below the growth interval of {interval}");
-            let (name, found) = ("count of finite steps", found.into());
-            return Err(ScaleError::Setting { name, wanted, found });
+        let (value, interval) = (state.growth_tracker, self.config.growth_interval);
+        if value >= interval {
+            let expected = format!("below the growth interval of {interval}");
+            let (name, value) = ("count of finite steps", value.into());
+            return Err(ScaleError::Setting { name, expected, value });
         }
         self.state = state;
         Ok(self)
     }
 
-    /// What to go on from.
+    /// The scaler's state.
     pub fn state(&self) -> GradScalerState {
         self.state
     }
 
-    /// What to scale the loss of the next step by.
+    /// The scale of the next step's loss.
     pub fn loss_scale(&self) -> LossScale {
         LossScale(self.state.scale)
     }
@@ -141,9 +141,9 @@ impl GradScaler {
         gradients: ScaledGrads,
         module: &M,
     ) -> Result<Result<FiniteGrads, NonFinite>, ScaleError> {
-        let (found, present) = (gradients.scale().value(), self.state.scale);
-        if found != present {
-            return Err(ScaleError::OtherScale { found, present });
+        let (scale, present) = (gradients.scale().value(), self.state.scale);
+        if scale != present {
+            return Err(ScaleError::OtherScale { scale, present });
         }
         let unscaled = gradients.checked::<B, M>(module)?;
         match unscaled {

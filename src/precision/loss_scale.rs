@@ -7,7 +7,7 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::ScaledGrads;
 
-/// What a loss is multiplied by before its backward pass: positive and finite.
+/// The factor applied to a loss before its backward pass: positive and finite.
 ///
 /// Made by a [`GradScaler`](super::GradScaler), or [`ONE`](Self::ONE).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -30,7 +30,7 @@ impl LossScale {
         ScaledLoss { loss, scale: self }
     }
 
-    /// What gradients are multiplied by to undo it.
+    /// The factor that removes the scale from gradients.
     ///
     /// # Conventions
     /// Divided in `f64` and rounded to `f32`, as PyTorch does.
@@ -60,7 +60,7 @@ impl<B: AutodiffBackend> ScaledLoss<B> {
 
     /// The scaled loss, for gradients that are made by a chain of passes.
     ///
-    /// They go on as [`ScaledGrads::new`].
+    /// [`ScaledGrads::new`] takes these gradients.
     pub fn into_inner(self) -> Tensor<B, 1> {
         self.loss
     }

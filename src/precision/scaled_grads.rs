@@ -22,7 +22,7 @@ impl ScaledGrads {
         Self { gradients, scale }
     }
 
-    /// What their loss was scaled by.
+    /// Scale of their loss.
     pub fn scale(&self) -> LossScale {
         self.scale
     }
@@ -61,17 +61,17 @@ impl ScaledGrads {
         self.checked::<B, M>(module).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The gradients of a loss that was not scaled, and what will tell whether they are finite: nothing
+    /// The gradients of a loss that was not scaled, and statistics that show later if they are finite: nothing
     /// is read from the device.
     ///
     /// # Panics
-    /// As [`unscale`](Self::unscale), and of a loss that was scaled: its scale depends on what is read.
+    /// Where [`unscale`](Self::unscale) panics, and for a loss that was scaled: the value read from the device decides its scale.
     pub(crate) fn on_device<B: AutodiffBackend, M: AutodiffModule<B>>(
         self,
         module: &M,
     ) -> (GradientsParams, DeviceGradStats<B::InnerBackend>) {
         assert_eq!(self.scale, LossScale::ONE, "a loss that is not scaled");
-        let taken = TakenGradients::<B>::of(self.gradients, module);
+        let taken = TakenGradients::<B>::new(self.gradients, module);
         taken.check().unwrap_or_else(|error| panic!("{error}"));
         let stats = grad_stats_on_device::<B::InnerBackend>(taken.tensors.clone());
         (taken.restore(1.0), stats)
@@ -83,7 +83,7 @@ impl ScaledGrads {
         module: &M,
     ) -> Result<Result<FiniteGrads, NonFinite>, ScaleError> {
         let Self { gradients, scale } = self;
-        let mut taken = TakenGradients::<B>::of(gradients, module);
+        let mut taken = TakenGradients::<B>::new(gradients, module);
         taken.check()?;
         let (tensors, stats) = grad_stats::<B::InnerBackend>(taken.tensors, scale.inverse());
         if !stats.norm.is_finite() {

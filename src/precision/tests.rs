@@ -35,20 +35,20 @@ impl Single<B> {
 
 /// All gradients of a module, in the order of its parameters.
 fn read<M: AutodiffModule<B>>(gradients: &GradientsParams, module: &M) -> Vec<f32> {
-    let mut reading = Reading { gradients, found: Vec::new() };
+    let mut reading = Reading { gradients, actual: Vec::new() };
     module.visit(&mut reading);
-    reading.found
+    reading.actual
 }
 
 struct Reading<'a> {
     gradients: &'a GradientsParams,
-    found: Vec<f32>,
+    actual: Vec<f32>,
 }
 
 impl ModuleVisitor<B> for Reading<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(gradient) = self.gradients.get::<Flex, D>(param.id) {
-            self.found.extend(gradient.into_data().iter::<f32>());
+            self.actual.extend(gradient.into_data().iter::<f32>());
         }
     }
 }

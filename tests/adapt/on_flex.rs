@@ -184,7 +184,9 @@ fn a_head_of_prototypes_ranks_as_a_prototypical_network_does() {
     let means = prototypes(embed(batch.support.images), batch.support.labels, WAYS);
     let expected = scores(embed(batch.queries), means, Metric::SquaredEuclidean);
     let log = |logits: Tensor<B, 3>| log_softmax(logits, 2).into_data().into_vec::<f32>().unwrap();
-    for (found, expected) in log(found).iter().zip(log(expected)) {
+    let (found, expected) = (log(found), log(expected));
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
         assert!((found - expected).abs() < 1e-3 * (1.0 + expected.abs()), "{found}, {expected}");
     }
 }

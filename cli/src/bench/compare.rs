@@ -1,6 +1,6 @@
 //! The same work on two backends, in turns.
 
-use fewshot::hardware::DeviceInfo;
+use fewshot::hardware::{DeviceInfo, run_on};
 
 use super::case::{Case, Scale};
 use super::timing::Spread;
@@ -16,9 +16,11 @@ struct Cases<'a> {
     found: &'a mut Vec<Case>,
 }
 
-impl Job for Cases<'_> {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        self.found.extend(self.operation.cases::<B>(self.scale, &place.device));
+impl Work for Cases<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
+        self.found.extend(self.operation.cases::<Autodiff<B>>(self.scale, hardware.device()));
         Ok(())
     }
 }
@@ -34,7 +36,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result {
     for operation in args.measure.operations() {
         let mut cases = [Vec::new(), Vec::new()];
         for (info, found) in devices.iter().zip(&mut cases) {
-            backend::on(info.clone(), Vec::new(), false, Cases { operation, scale, found })?;
+            run_on(vec![info.clone()], Cases { operation, scale, found })??;
         }
         let [first, second] = cases;
         assert_eq!(first.len(), second.len(), "an operation has one list of sizes");

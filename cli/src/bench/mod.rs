@@ -42,29 +42,33 @@ pub(crate) fn report(args: &BenchReportArgs) -> Result {
     backend::start(&args.kernels.device, args)
 }
 
-impl Job for &BenchKernelsArgs {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
+impl Work for &BenchKernelsArgs {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
         let Measured { machine, limits, rows, .. } =
-            Measured::on(&self.kernels, &place, self.json)?;
+            Measured::on(&self.kernels, &hardware, self.json)?;
         if !self.json {
             return Ok(());
         }
         let mut machine = json!(machine);
-        machine["route"] = route::<B>().to_string().into();
+        machine["route"] = route::<Autodiff<B>>().to_string().into();
         print(json!({
             "machine": machine,
             "version": env!("CARGO_PKG_VERSION"),
-            "backend": place.backend(),
-            "device": place.label(),
+            "backend": backend::name(hardware.info()),
+            "device": backend::label(hardware.info()),
             "limits": limits,
             "rows": rows.iter().map(Row::json).collect::<Vec<_>>(),
         }))
     }
 }
 
-impl Job for &BenchReportArgs {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        let text = Measured::on(&self.kernels, &place, true)?.markdown(&place);
+impl Work for &BenchReportArgs {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
+        let text = Measured::on(&self.kernels, &hardware, true)?.markdown(&hardware);
         match &self.out {
             None => print(text.trim_end()),
             Some(path) => files::replace(path, text.as_bytes())
@@ -83,22 +87,26 @@ struct Measured {
 
 impl Measured {
     /// Measures all that is asked for. A table of it grows meanwhile, on standard error if `aside`.
-    fn on<B: AutodiffBackend>(args: &KernelsArgs, place: &Place<B>, aside: bool) -> Result<Self> {
-        let (scale, device) = (args.measure.scale(), &place.device);
+    fn on<B: Backend>(
+        args: &KernelsArgs,
+        hardware: &HardwareManager<B>,
+        aside: bool,
+    ) -> Result<Self> {
+        let (scale, device) = (args.measure.scale(), hardware.device());
         // Without a fused body, both times would be of the reference.
-        let fused = !matches!(route::<B>(), Route::Reference | Route::Forced);
+        let fused = !matches!(route::<Autodiff<B>>(), Route::Reference | Route::Forced);
         let compare = fused && !args.no_reference;
         let (machine, commit) = (Machine::here(), machine::commit());
-        let version = env!("CARGO_PKG_VERSION");
-        tell(aside, format_args!("{machine}\nfewshot {version}, {place}\n"))?;
+        let (version, phrase) = (env!("CARGO_PKG_VERSION"), backend::phrase(hardware));
+        tell(aside, format_args!("{machine}\nfewshot {version}, {phrase}\n"))?;
         let effort = scale.choose(Effort::Full, Effort::Quick);
-        let limits = Calibration::measure::<B::InnerBackend>(device, effort);
+        let limits = Calibration::measure::<B>(device, effort);
         tell(aside, calibration_text(&limits) + "\n")?;
         tell(aside, Row::heading())?;
         let mut rows = Vec::new();
         for operation in args.measure.operations() {
-            for mut case in operation.cases::<B>(scale, device) {
-                let bound = limits::bound::<B>(&limits, &mut case, scale, device);
+            for mut case in operation.cases::<Autodiff<B>>(scale, device) {
+                let bound = limits::bound::<Autodiff<B>>(&limits, &mut case, scale, device);
                 let row = Row::measure(case, scale.repeats(), compare, bound);
                 tell(aside, row.line())?;
                 rows.push(row);
@@ -107,14 +115,15 @@ impl Measured {
         Ok(Self { machine, commit, limits, rows })
     }
 
-    fn markdown<B: AutodiffBackend>(&self, place: &Place<B>) -> String {
+    fn markdown<B: Backend>(&self, hardware: &HardwareManager<B>) -> String {
+        let phrase = backend::phrase(hardware);
         let (machine, version, date) = (&self.machine, env!("CARGO_PKG_VERSION"), machine::today());
         let commit = self.commit.as_ref().map_or_else(String::new, |at| format!(" at commit {at}"));
         let limits = calibration_text(&self.limits);
         let rows: String = self.rows.iter().map(Row::markdown).collect();
         let head = Row::MARKDOWN_HEAD;
         format!(
-            "{machine}; fewshot {version}{commit}, {place}; {date}.\n\n\
+            "{machine}; fewshot {version}{commit}, {phrase}; {date}.\n\n\
              ```text\n{}\n```\n\n{head}{rows}",
             limits.trim_end()
         )

@@ -43,22 +43,29 @@ struct Embedding<'a> {
     images: ImageSet,
 }
 
-impl Job for Embedding<'_> {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        self.settings.clone().with_learner(place, Checkpointing::Nothing, self)
+impl Work for Embedding<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
+        let settings = self.settings.clone();
+        settings.with_learner::<Autodiff<B>>(&hardware, Checkpointing::Nothing, self)
     }
 }
 
 impl LearnerJob for Embedding<'_> {
-    fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result {
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        learner: L,
+    ) -> Result {
         let Self { args, given, settings, checkpoint, images } = self;
-        let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
+        let learner = checkpoint.load::<B, _, _>(learner, hardware.device())?.valid();
         let Some(on_embeddings) = Learner::<B::InnerBackend>::on_embeddings(&learner) else {
             let method = settings.method;
             return Err(usage!("{method} has no embeddings: it adapts its network"));
         };
         let maps = settings.network()?.maps().map(|size| size.to_string()).join("x");
-        let features = embed_all(on_embeddings, &images, &place.device)?
+        let features = embed_all(on_embeddings, &images, hardware.device())?
             .with_metadata("created_by", CREATED_BY)
             .with_metadata("learner", checkpoint.architecture())
             .with_metadata("checkpoint", given.display().to_string())
@@ -79,11 +86,13 @@ struct OfPictures<'a> {
     to: &'a Path,
 }
 
-impl Job for OfPictures<'_> {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
+impl Work for OfPictures<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
         let Self { backbone, pictures, read, to } = self;
         let classes = read.sound(&picture_files(pictures)?)?;
-        let backbone = pictures::backbone::<B::InnerBackend>(backbone, &place.device)?;
+        let backbone = pictures::backbone::<B>(backbone, hardware.device())?;
         let backbone = backbone.with_limits(read.limits());
         let mut features = backbone
             .embed_pictures(&classes)?

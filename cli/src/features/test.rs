@@ -77,9 +77,11 @@ struct Testing<'a> {
     samplers: Vec<FeatureSampler>,
 }
 
-impl Job for Testing<'_> {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        let tables = self.tables::<B::InnerBackend>(&place.device);
+impl Work for Testing<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
+        let tables = self.tables::<B>(hardware.device());
         let Self { args, path, features, .. } = self;
         if let Some(plot) = &args.features.plot {
             plot::write(&tables, plot)?;
@@ -95,7 +97,7 @@ impl Job for Testing<'_> {
             "base_mean": features.base_mean().is_some(),
             "results": tables.concat(),
         });
-        join(&mut report, place.json());
+        join(&mut report, backend::fields(&hardware));
         print(report)
     }
 }

@@ -1,5 +1,5 @@
 use fewshot::hardware::{
-    Calibration, DeviceInfo, DevicePreference, Effort, HardwareError, Tier, Work, guarded, run_on,
+    Calibration, DeviceInfo, DevicePreference, Effort, HardwareError, Tier, guarded, run_on,
 };
 
 use crate::prelude::*;
@@ -9,8 +9,9 @@ pub(super) struct Measure(pub(super) Effort);
 impl Work for Measure {
     type Output = Result<Calibration, HardwareError>;
 
-    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        guarded::<B, _>(&device, || Calibration::measure::<B>(&device, self.0))
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Self::Output {
+        let device = hardware.device();
+        guarded::<B, _>(device, || Calibration::measure::<B>(device, self.0))
     }
 }
 
@@ -19,7 +20,7 @@ pub(super) fn run(wanted: &[DevicePreference], quick: bool, json: bool) -> Resul
     let mut measured = Vec::new();
     for device in devices(wanted)? {
         tell(json, format_args!("{} ({})", device.key, device.name))?;
-        let found = run_on(&device.key, Measure(effort))??;
+        let found = run_on(vec![device.clone()], Measure(effort))??;
         if !json {
             print(calibration_text(&found))?;
         }

@@ -2,7 +2,7 @@ use fewshot::catalog::{self, Backbone, Cell, Matrix, MatrixRow, Method, smoke};
 use fewshot::episode::Protocol;
 use fewshot::hardware::{
     Checkpointing, DeviceInfo, DeviceKey, DevicePreference, HardwareError, Inventory,
-    OptimizerKind, Precision, Work, guarded, run_on,
+    OptimizerKind, Precision, guarded, run_on,
 };
 use fewshot::kernels::{Route, route};
 
@@ -85,7 +85,7 @@ fn columns(args: &MatrixArgs, inventory: &Inventory) -> Result<Vec<Column>> {
 fn cell(column: &Column, backbone: &Backbone, precision: Precision, ours: bool) -> Result<Cell> {
     let Ok(info) = column else { return Ok(Cell::NoDevice) };
     if ours {
-        return Ok(run_on(&info.key, Trying { info, backbone, precision })?);
+        return Ok(run_on(vec![info.clone()], Trying { info, backbone, precision })?);
     }
     let need = planned(backbone, models::route(info)).need()?.bytes;
     Ok(Cell::asked(info, precision, need).unwrap_or(Cell::Untested))
@@ -100,16 +100,17 @@ struct Trying<'a> {
 impl Work for Trying<'_> {
     type Output = Cell;
 
-    fn run<B: Backend>(self, device: B::Device) -> Cell {
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Cell {
         let Self { info, backbone, precision } = self;
-        let estimate = planned(backbone, route::<B>()).run::<B>(device.clone());
+        let device = hardware.device();
+        let estimate = planned(backbone, route::<B>()).on::<B>(device);
         let need = estimate.planner.plan(1).total().bytes;
         if let Some(cell) = Cell::asked(info, precision, need) {
             return cell;
         }
         let (name, dtype, key) = (&backbone.name, precision.dtype(), &info.key);
         print_status(format_args!("trying {name} in {dtype} on {key}"));
-        let ran = guarded::<B, _>(&device, || smoke::<B>(backbone, precision, &device));
+        let ran = guarded::<B, _>(device, || smoke::<B>(backbone, precision, device));
         Cell::ran(info, precision, ran.map_err(|error| error.to_string()).and_then(|ran| ran))
     }
 }

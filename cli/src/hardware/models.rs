@@ -1,12 +1,11 @@
 //! What models take: `estimate`, `recommend` and `plan`.
 
-use burn::backend::Autodiff;
 use fewshot::catalog::{self, Backbone, Estimate, Method, Recommendation, Target, recommend};
 use fewshot::data::ImageShape;
 use fewshot::episode::Protocol;
 use fewshot::hardware::{
     Bytes, Calibration, Checkpointing, DeviceInfo, DevicePreference, Effort, MemoryFigure,
-    MemoryFit, MemoryPlan, OptimizerKind, Provenance, Tier, Work, place, run_on,
+    MemoryFit, MemoryPlan, OptimizerKind, Provenance, Tier, place, run_on,
 };
 use fewshot::kernels::Route;
 use fewshot::train::TrainError;
@@ -41,7 +40,7 @@ impl Chosen {
         }
         let key = &self.info.key;
         print_status(format_args!("measuring how fast {key} is, for the time of a step"));
-        let found = run_on(key, super::bench::Measure(Effort::Full))??;
+        let found = run_on(vec![self.info.clone()], super::bench::Measure(Effort::Full))??;
         cache::put(&self.info, &found);
         Ok(Some(found))
     }
@@ -61,7 +60,7 @@ pub(super) fn route(info: &DeviceInfo) -> Route {
 /// Work that counts tensors, for which any backend of the processor will do.
 fn counting<W: Work>(work: W) -> Result<W::Output> {
     let cpu = backend::select(&DevicePreference::Cpu)?.device;
-    Ok(run_on(&cpu.key, work)?)
+    Ok(run_on(vec![cpu], work)?)
 }
 
 pub(super) struct Estimating<'a> {
@@ -77,15 +76,19 @@ impl Estimating<'_> {
     pub(super) fn need(self) -> Result<MemoryFigure> {
         Ok(counting(self)?.planner.plan(1).total())
     }
+
+    pub(super) fn on<B: Backend>(self, device: &B::Device) -> Estimate {
+        let Self { backbone, method, protocol, optimizer, checkpointing, route } = self;
+        Estimate::new::<B>(backbone, method, protocol, optimizer, route, device)
+            .with_checkpointing(checkpointing)
+    }
 }
 
 impl Work for Estimating<'_> {
     type Output = Estimate;
 
-    fn run<B: Backend>(self, device: B::Device) -> Estimate {
-        let Self { backbone, method, protocol, optimizer, checkpointing, route } = self;
-        Estimate::new::<B>(backbone, method, protocol, optimizer, route, &device)
-            .with_checkpointing(checkpointing)
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Estimate {
+        self.on::<B>(hardware.device())
     }
 }
 
@@ -95,12 +98,12 @@ struct Measuring<'a>(&'a Estimate);
 impl Work for Measuring<'_> {
     type Output = Result<MemoryFit, TrainError>;
 
-    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let sizes = [2, 3, 4];
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Self::Output {
+        let (sizes, device) = ([2, 3, 4], hardware.device());
         match self.0.planner.activations.checkpointing {
-            Checkpointing::Balanced => self.0.measure::<Balanced<B>>(sizes, &device),
+            Checkpointing::Balanced => self.0.measure::<Balanced<B>>(sizes, device),
             Checkpointing::Nothing | Checkpointing::Segments => {
-                self.0.measure::<Autodiff<B>>(sizes, &device)
+                self.0.measure::<Autodiff<B>>(sizes, device)
             }
         }
     }
@@ -140,7 +143,7 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result {
     })?;
     if args.measure {
         print_status(format_args!("running steps on {key}"));
-        estimate.planner.measured = Some(run_on(key, Measuring(&estimate))??);
+        estimate.planner.measured = Some(run_on(vec![chosen.info.clone()], Measuring(&estimate))??);
     }
     estimate.planner.largest_buffer = chosen.info.capabilities.largest_buffer;
     let plan = estimate.planner.plan(args.tasks);
@@ -211,9 +214,9 @@ struct Recommending<'a> {
 impl Work for Recommending<'_> {
     type Output = Vec<Recommendation>;
 
-    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Self::Output {
         let Self { task, image, target } = self;
-        recommend::<B>(image, task.task, task.method(), target, &device)
+        recommend::<B>(image, task.task, task.method(), target, hardware.device())
     }
 }
 

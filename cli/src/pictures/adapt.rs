@@ -64,19 +64,20 @@ impl ToDo {
     }
 }
 
-impl Job for Adapting<'_> {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
+impl Work for Adapting<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
         let Self { args, to_do } = self;
         let (ToDo::New { out, .. } | ToDo::Change { out, .. }) = &to_do;
         let _lock = lock(out, "fewshot adapt")?;
         let (model, out) = match to_do {
-            ToDo::Change { model, out } => {
-                (changed::<B::InnerBackend>(args, &model, &place.device)?, out)
-            }
+            ToDo::Change { model, out } => (changed::<B>(args, &model, hardware.device())?, out),
             ToDo::New { network, support, out } => {
-                let device = &place.device;
+                let device = hardware.device();
                 let classes = args.read.sound(&picture_files(&support)?)?;
-                let Embedder { backbone, method, without_averages } = network.open::<B>(device)?;
+                let Embedder { backbone, method, without_averages } =
+                    network.open::<Autodiff<B>>(device)?;
                 let mut backbone = backbone.with_limits(args.read.limits());
                 if let Some(trained_by) = without_averages {
                     let files = classes.iter().flat_map(|(_, files)| files.clone());

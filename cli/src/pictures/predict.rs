@@ -14,8 +14,10 @@ pub(crate) fn predict(args: &PredictArgs) -> Result {
     backend::start(&args.device, args)
 }
 
-impl Job for &PredictArgs {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
+impl Work for &PredictArgs {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
         let args = self;
         let mut files = Vec::new();
         for path in &args.pictures {
@@ -24,9 +26,8 @@ impl Job for &PredictArgs {
                 false => files.push(path.clone()),
             }
         }
-        let (weights, device) = (args.weights.as_deref(), &place.device);
-        let model =
-            AdaptedModel::<B::InnerBackend>::open_with_weights(&args.model, weights, device)?;
+        let (weights, device) = (args.weights.as_deref(), hardware.device());
+        let model = AdaptedModel::<B>::open_with_weights(&args.model, weights, device)?;
         if args.unknown.is_some() && !model.knows_unknown() {
             let model = args.model.display();
             return Err(usage!(

@@ -23,10 +23,12 @@ pub(crate) fn run(args: &PlasticityRunArgs) -> Result {
     rayon::scope(|_| backend::dispatch(&args.device, args))
 }
 
-impl Job for &PlasticityRunArgs {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        let result = self.result::<B::InnerBackend>(&place.device)?;
-        report::write(self, &result, &place)?;
+impl Work for &PlasticityRunArgs {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
+        let result = self.result::<B>(hardware.device())?;
+        report::write(self, &result, hardware.info())?;
         report::plot(&result, &self.plot)
     }
 }

@@ -1,3 +1,4 @@
+use fewshot::hardware::DeviceInfo;
 use fewshot::plot::{self, NamedCurve};
 
 use super::PlasticityRunArgs;
@@ -20,14 +21,10 @@ pub(super) struct Moment {
     pub(super) explained: Vec<f64>,
 }
 
-pub(super) fn write<B: Backend>(
-    args: &PlasticityRunArgs,
-    result: &RunResult,
-    place: &Place<B>,
-) -> Result {
+pub(super) fn write(args: &PlasticityRunArgs, result: &RunResult, info: &DeviceInfo) -> Result {
     let last = result.moments.last().expect("a run has at least one step");
     if args.json {
-        return print(object(args, result, last, place));
+        return print(object(args, result, last, info));
     }
     let layers = args.levels[1..].iter().zip(&args.periods).zip(&result.firings);
     let layers = (1..).zip(layers).zip(last.norms.iter().zip(&last.explained));
@@ -43,12 +40,7 @@ pub(super) fn write<B: Backend>(
     print(format_args!("{steps} steps in {seconds:.2} s, {pace:.0} steps/s; plot: {plot}"))
 }
 
-fn object<B: Backend>(
-    args: &PlasticityRunArgs,
-    result: &RunResult,
-    last: &Moment,
-    place: &Place<B>,
-) -> Value {
+fn object(args: &PlasticityRunArgs, result: &RunResult, last: &Moment, info: &DeviceInfo) -> Value {
     let layer = |layer: usize| {
         json!({
             "period": args.periods[layer],
@@ -74,8 +66,8 @@ fn object<B: Backend>(
         "seconds": rounded(result.seconds, 4),
         "steps_per_s": rounded(args.steps as f64 / result.seconds, 1),
         "layers": (0..result.firings.len()).map(layer).collect::<Vec<_>>(),
-        "backend": place.backend(),
-        "device": place.label(),
+        "backend": backend::name(info),
+        "device": backend::label(info),
         "threads": rayon::current_num_threads(),
         "plot": args.plot.display().to_string(),
     })

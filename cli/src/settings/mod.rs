@@ -69,18 +69,22 @@ pub(crate) enum Source {
 
 /// Work that is generic over the learner.
 pub(crate) trait LearnerJob {
-    fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result;
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        learner: L,
+    ) -> Result;
 
     /// The same for Reptile, whose outer step is plain SGD.
     fn run_reptile<B: AutodiffBackend, L: MetaLearner<B>>(
         self,
-        place: Place<B>,
+        hardware: &HardwareManager<B::InnerBackend>,
         learner: L,
     ) -> Result
     where
         Self: Sized,
     {
-        self.run(place, learner)
+        self.run::<B, L>(hardware, learner)
     }
 }
 
@@ -176,27 +180,28 @@ impl RunSettings {
     /// Runs `job` with the learner, its parameters freshly drawn.
     pub(crate) fn with_learner<B: AutodiffBackend>(
         &self,
-        place: Place<B>,
+        hardware: &HardwareManager<B::InnerBackend>,
         checkpointing: Checkpointing,
         job: impl LearnerJob,
     ) -> Result {
-        let device = &place.device;
+        let device = hardware.device();
         let (config, encoder) = self.drawn::<B>(device)?;
         let (features, ways) = (config.features(), self.test.ways);
         if self.method == Method::Plastic {
             let learner = Plastic::new(encoder, features, ways, TraceRule::default(), device);
-            return job.run(place, learner);
+            return job.run::<B, _>(hardware, learner);
         }
         if let Some(learner) = self.on_embeddings(encoder.clone(), &config, device) {
-            return job.run(place, learner);
+            return job.run::<B, _>(hardware, learner);
         }
         let Some(inner) = self.inner else {
-            return job.run(place, self.proto_net(encoder).with_checkpointing(checkpointing));
+            return job
+                .run::<B, _>(hardware, self.proto_net(encoder).with_checkpointing(checkpointing));
         };
         let learner = self.gradient_based(inner, Classifier::new(encoder, features, ways, device));
         match self.method {
-            Method::Reptile => job.run_reptile(place, learner?),
-            _ => job.run(place, learner?),
+            Method::Reptile => job.run_reptile::<B, _>(hardware, learner?),
+            _ => job.run::<B, _>(hardware, learner?),
         }
     }
 

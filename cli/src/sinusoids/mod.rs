@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::module::AutodiffModule;
 use fewshot::data::Sinusoids;
 use fewshot::episode::{DataPlacement, RegressionSampler};
+use fewshot::hardware::Checkpointing;
 use fewshot::learners::Maml;
 use fewshot::models::{Mlp, MlpConfig};
 use fewshot::optim::{Adam, Sgd};
@@ -15,12 +16,13 @@ use fewshot::train::{Checkpoint, Evaluator, Score, TrainError};
 use serde::{Deserialize, Serialize};
 
 use super::args::{EvalArgs, Method, TrainArgs, first_given};
+use super::backend::Balanced;
 use super::data_spec::{DataSpec, SINUSOID};
 use super::defaults::Benchmark;
 use super::eval;
 use super::prelude::*;
 use super::settings::{InnerSettings, OuterStep};
-use super::train::{Fitted, Fitting, Tasks};
+use super::train::{Fitted, Run, Tasks};
 use super::world::World;
 
 const LAYERS: [usize; 3] = [40, 40, 1];
@@ -83,8 +85,9 @@ pub(crate) fn train(args: &TrainArgs, world: World) -> Result {
         test: settings.test()?,
         meta_batch: args.meta_batch.unwrap_or(defaults.meta_batch),
     };
-    let training = Training { args, settings, tasks, world };
-    backend::dispatch_with(&args.device, &args.scale.devices, args.scale.balanced(), training)
+    let micro_batch = args.scale.micro_batch;
+    let run = Run { args, settings, tasks, world, pace: PACE, micro_batch };
+    backend::dispatch_on(&args.device, &args.scale.devices, run)
 }
 
 pub(crate) fn eval(args: &EvalArgs, path: PathBuf, checkpoint: Checkpoint, world: World) -> Result {
@@ -171,36 +174,42 @@ impl SinusoidSettings {
     }
 }
 
-struct Training<'a> {
-    args: &'a TrainArgs,
-    settings: SinusoidSettings,
-    tasks: Tasks<RegressionSampler>,
-    world: World,
+type SinusoidRun<'a> = Run<'a, SinusoidSettings, RegressionSampler>;
+
+impl Work for SinusoidRun<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
+        match self.args.scale.grad_checkpoint {
+            Checkpointing::Balanced => self.train::<Balanced<B>>(&hardware),
+            Checkpointing::Nothing | Checkpointing::Segments => {
+                self.train::<Autodiff<B>>(&hardware)
+            }
+        }
+    }
 }
 
-impl Job for Training<'_> {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        let Self { args, settings, tasks, world } = self;
-        let learner = settings.learner::<B>(&place.device)?;
+impl SinusoidRun<'_> {
+    fn train<B: AutodiffBackend>(self, hardware: &HardwareManager<B::InnerBackend>) -> Result {
+        let Self { args, settings, tasks, world, .. } = &self;
+        let device = hardware.device();
+        let learner = settings.learner::<B>(device)?;
         let (shots, queries) = (tasks.train.shots(), tasks.train.queries());
         let what = format!("sinusoids ({shots} shots, {queries} queries)");
-        let micro_batch = args.scale.micro_batch;
-        let fitting = Fitting { args, place: &place, world: &world, pace: PACE, micro_batch };
         let fitted = match settings.method {
             Method::Reptile => {
                 let outer = (Sgd::new().init(), settings.outer.annealed()?);
-                fitting.fit(learner, outer, &tasks, &settings, SINUSOID, what)?
+                self.fit::<B, _>(hardware, learner, outer, SINUSOID, what)?
             }
             _ => {
                 let outer = (Adam::new().init(), settings.outer.halved()?);
-                fitting.fit(learner, outer, &tasks, &settings, SINUSOID, what)?
+                self.fit::<B, _>(hardware, learner, outer, SINUSOID, what)?
             }
         };
         let Fitted { learner, folder, .. } = &fitted;
-        let on = (&place.device, &world);
-        let tested = settings.tested(learner, &tasks.test, args.eval_episodes, on)?;
+        let tested = settings.tested(learner, &tasks.test, args.eval_episodes, (device, world))?;
         let plotted = match world.rank() {
-            0 => plot::write(learner, &settings, folder, &place.device),
+            0 => plot::write(learner, settings, folder, device),
             _ => Ok(()),
         };
         if !args.json {
@@ -212,14 +221,10 @@ impl Job for Training<'_> {
         let meta_batch = tasks.meta_batch;
         protocol["train"] = json!({ "shots": shots, "queries": queries, "meta_batch": meta_batch });
         protocol["selected_by"] = fitted.selected_by().into();
-        let mut report = tested.json(&settings, protocol);
-        join(&mut report, fitted.json(&place));
+        let mut report = tested.json(settings, protocol);
+        join(&mut report, fitted.json(hardware));
         print(report)?;
         plotted
-    }
-
-    fn run_balanced<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        self.run::<B>(place)
     }
 }
 
@@ -232,19 +237,22 @@ struct Testing<'a> {
     world: World,
 }
 
-impl Job for Testing<'_> {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
+impl Work for Testing<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
         let Self { args, settings, path, checkpoint, test, world } = self;
-        let learner = settings.learner::<B>(&place.device)?;
-        let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
-        let tested = settings.tested(&learner, &test, args.episodes(), (&place.device, &world))?;
+        let device = hardware.device();
+        let learner = settings.learner::<Autodiff<B>>(device)?;
+        let learner = checkpoint.load::<Autodiff<B>, _, _>(learner, device)?.valid();
+        let tested = settings.tested(&learner, &test, args.episodes(), (device, &world))?;
         if !args.json {
             return tested.tell();
         }
         let mut report = tested.json(&settings, settings.protocol(args.episodes()));
         report["steps"] = checkpoint.progress().step.into();
         report["checkpoint"] = path.display().to_string().into();
-        join(&mut report, place.json());
+        join(&mut report, backend::fields(&hardware));
         print(report)
     }
 }

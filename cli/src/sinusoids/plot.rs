@@ -67,7 +67,7 @@ fn panel<B: Backend>(
         let predicted = learner.adapt(&support).predict(queries).into_data();
         curves.push(curve(&format!("{steps} steps"), color, &mut predicted.iter::<f64>()));
     }
-    curves.push(curve("sinusoid", WAVE, &mut grid.iter().map(|&x| wave.at(x))));
+    curves.push(curve("sinusoid", WAVE, &mut grid.iter().map(|&x| wave.value_at(x))));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(30)

@@ -2,12 +2,14 @@ use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use fewshot::data::{ClassDataset, Color, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol};
+use fewshot::hardware::Checkpointing;
 use fewshot::learners::MetaLearner;
 use fewshot::optim::{Adam, Sgd};
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 
-use super::fit::{Fitting, Tasks};
+use super::run::{Run, Tasks};
 use crate::args::TrainArgs;
+use crate::backend::Balanced;
 use crate::data_spec::{FolderOptions, ImageSpec};
 use crate::defaults::Benchmark;
 use crate::eval;
@@ -76,8 +78,8 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     }
     let tasks = tasks(args, &settings, splits)?;
     let micro_batch = args.scale.micro_batch;
-    let training = Training { args, settings, tasks, world, micro_batch };
-    backend::dispatch_with(&args.device, &args.scale.devices, args.scale.balanced(), training)
+    let run = Run { args, settings, tasks, world, pace: PACE, micro_batch };
+    backend::dispatch_on(&args.device, &args.scale.devices, run)
 }
 
 /// The settings of the run that goes on, if they can be read: the trainer tells why they cannot.
@@ -127,67 +129,68 @@ fn tasks(
 /// Defaults of the steps, and of the steps between validations and between checkpoints.
 const PACE: [u64; 3] = [600, 100, 50];
 
-pub(super) struct Training<'a> {
-    pub(super) args: &'a TrainArgs,
-    pub(super) settings: RunSettings,
-    pub(super) tasks: Tasks<EpisodeSampler>,
-    pub(super) world: World,
-    /// Tasks at once: `--micro-batch`, or as many as fit if these are fewer.
-    pub(super) micro_batch: Option<usize>,
+pub(super) type ImageRun<'a> = Run<'a, RunSettings, EpisodeSampler>;
+
+impl Work for ImageRun<'_> {
+    type Output = Result;
+
+    fn run<B: Backend>(mut self, hardware: HardwareManager<B>) -> Result {
+        let memory = self.memory(hardware.info());
+        let hardware = hardware.with_memory(memory);
+        self.fit_memory(&hardware)?;
+        let (settings, checkpointing) = (self.settings.clone(), self.args.scale.grad_checkpoint);
+        match checkpointing {
+            Checkpointing::Balanced => {
+                settings.with_learner::<Balanced<B>>(&hardware, checkpointing, self)
+            }
+            Checkpointing::Nothing | Checkpointing::Segments => {
+                settings.with_learner::<Autodiff<B>>(&hardware, checkpointing, self)
+            }
+        }
+    }
 }
 
-impl Job for Training<'_> {
-    fn run<B: AutodiffBackend>(mut self, place: Place<B>) -> Result {
-        self.fit_memory(&place)?;
-        let checkpointing = self.args.scale.grad_checkpoint;
-        self.settings.clone().with_learner(place, checkpointing, self)
-    }
-
-    fn run_balanced<B: AutodiffBackend>(self, place: Place<B>) -> Result {
-        Job::run(self, place)
-    }
-}
-
-impl LearnerJob for Training<'_> {
-    fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result {
+impl LearnerJob for ImageRun<'_> {
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        hardware: &HardwareManager<B::InnerBackend>,
+        learner: L,
+    ) -> Result {
         let rate = self.settings.outer.halved()?;
-        self.train(place, learner, Adam::new().init(), rate)
+        self.train::<B, L>(hardware, learner, (Adam::new().init(), rate))
     }
 
     fn run_reptile<B: AutodiffBackend, L: MetaLearner<B>>(
         self,
-        place: Place<B>,
+        hardware: &HardwareManager<B::InnerBackend>,
         learner: L,
     ) -> Result {
         let rate = self.settings.outer.annealed()?;
-        self.train(place, learner, Sgd::new().init(), rate)
+        self.train::<B, L>(hardware, learner, (Sgd::new().init(), rate))
     }
 }
 
-impl Training<'_> {
+impl ImageRun<'_> {
     fn train<B: AutodiffBackend, L: MetaLearner<B>>(
         self,
-        place: Place<B>,
+        hardware: &HardwareManager<B::InnerBackend>,
         learner: L,
-        optimizer: impl Optimizer<L, B>,
-        rate: impl LrScheduler,
+        outer: (impl Optimizer<L, B>, impl LrScheduler),
     ) -> Result {
-        let Self { args, settings, tasks, world, micro_batch } = self;
+        let Self { args, settings, tasks, world, .. } = &self;
         let statistics = settings.statistics(args.batch_norm)?;
         let (train, name) = (tasks.train.protocol(), settings.data.name());
         let what = format!("{} ({train})", settings.data);
-        let fitting = Fitting { args, place: &place, world: &world, pace: PACE, micro_batch };
-        let outer = (optimizer, rate);
-        let fitted = fitting.fit(learner, outer, &tasks, &settings, name, what)?;
-        let (learner, device) = (&fitted.learner, &place.device);
+        let fitted = self.fit::<B, L>(hardware, learner, outer, name, what)?;
+        let (learner, device) = (&fitted.learner, hardware.device());
         let evaluation = Evaluator::new(args.eval_episodes)
             .with_statistics(statistics)
-            .run_shared::<B::InnerBackend>(learner, &tasks.test, device, &*world)?;
+            .run_shared::<B::InnerBackend>(learner, &tasks.test, device, &**world)?;
         if !args.json {
             print(format_args!("accuracy on test classes of {name}: {evaluation}"))?;
             return print(format_args!("run folder: {}", fitted.folder.display()));
         }
-        let mut protocol = test_protocol(&settings, &evaluation);
+        let mut protocol = test_protocol(settings, &evaluation);
         protocol["train"] = json!({
             "ways": train.ways,
             "shots": train.shots,
@@ -204,7 +207,7 @@ impl Training<'_> {
         let (inner, seed) = (settings.inner, settings.seed);
         let mut report = json!({ "inner": inner, "protocol": protocol, "seed": seed });
         join(&mut report, evaluated(&evaluation));
-        join(&mut report, fitted.json(&place));
+        join(&mut report, fitted.json(hardware));
         print(report)
     }
 }

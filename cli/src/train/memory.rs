@@ -5,18 +5,17 @@ use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
 use fewshot::hardware::{Bytes, HardwareError, OptimizerKind};
 use fewshot::kernels::{Route, route};
 
-use super::fit::share_of;
-use super::images::Training;
+use super::images::ImageRun;
 use crate::args::Method;
 use crate::prelude::*;
 use crate::world::smallest;
 
-impl Training<'_> {
+impl ImageRun<'_> {
     /// Cuts a step to as many tasks at once as fit in every process.
-    pub(super) fn fit_memory<B: Backend>(&mut self, place: &Place<B>) -> Result {
-        let at_once = self.at_once(place.devices.len());
+    pub(super) fn fit_memory<B: Backend>(&mut self, hardware: &HardwareManager<B>) -> Result {
+        let at_once = self.at_once(hardware.devices().count());
         // Even if all fit here: the other processes wait for this one's number.
-        let fit = smallest(&self.world, self.tasks_that_fit(place, at_once)?)?;
+        let fit = smallest(&self.world, self.tasks_that_fit(hardware, at_once)?)?;
         if fit < at_once {
             print_status(format_args!("{fit} of {at_once} tasks fit in memory at once"));
             self.micro_batch = Some(fit);
@@ -27,10 +26,14 @@ impl Training<'_> {
     /// How many of `at_once` tasks fit the budget, or nine tenths of what is free to this process, with no tensor larger than
     /// one may be, by the formulas of the network. On an accelerator that is not told how many to take, these may be fewer
     /// than all; else what does not fit is an error. Where nothing of that is known, all fit.
-    fn tasks_that_fit<B: Backend>(&self, place: &Place<B>, at_once: usize) -> Result<usize> {
-        let Self { args, settings, tasks, world, .. } = self;
-        let largest_buffer = place.info.capabilities.largest_buffer;
-        let budget = args.memory_budget.or(share_of(place.free_of(world.size())));
+    fn tasks_that_fit<B: Backend>(
+        &self,
+        hardware: &HardwareManager<B>,
+        at_once: usize,
+    ) -> Result<usize> {
+        let Self { args, settings, tasks, .. } = self;
+        let largest_buffer = hardware.info().capabilities.largest_buffer;
+        let budget = hardware.budget().ok();
         if budget.is_none() && largest_buffer.is_none() {
             return Ok(at_once);
         }
@@ -41,7 +44,7 @@ impl Training<'_> {
             Method::Reptile => OptimizerKind::Sgd,
             _ => OptimizerKind::Adam,
         };
-        let (route, device) = (route::<B>(), &place.device);
+        let (route, device) = (route::<Autodiff<B>>(), hardware.device());
         let mut estimate =
             Estimate::new::<B>(&network, self.learning(), protocol, optimizer, route, device)
                 .with_checkpointing(args.scale.grad_checkpoint);

@@ -1,11 +1,11 @@
 //! `fewshot train`.
 
-mod fit;
 mod images;
 mod memory;
+mod run;
 mod scale;
 
-pub(super) use fit::{Fitted, Fitting, Tasks};
+pub(super) use run::{Fitted, Run, Tasks};
 pub(super) use scale::ScaleArgs;
 
 use super::args::{Method, TrainArgs};

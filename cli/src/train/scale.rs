@@ -1,7 +1,7 @@
 //! How training uses the hardware: precision, memory and replicas.
 
 use clap::Args;
-use fewshot::hardware::{Checkpointing, MemoryScope, SearchBudget};
+use fewshot::hardware::{Checkpointing, MemoryScope, SearchBudget, Tier};
 use fewshot::parallel::Reduction;
 use fewshot::precision::Precision;
 use fewshot::train::TrainingReport;
@@ -66,11 +66,6 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl ScaleArgs {
-    /// Whether what costs little is computed again in the backward pass.
-    pub(crate) fn balanced(&self) -> bool {
-        self.grad_checkpoint == Checkpointing::Balanced
-    }
-
     pub(super) fn check(&self, method: Method) -> Result {
         if self.grad_checkpoint == Checkpointing::Segments && method != Method::Protonet {
             let or_chain = match method.adapts() {
@@ -94,14 +89,14 @@ impl ScaleArgs {
 /// Runs `training`, and measures the most memory in use meanwhile, in MB of 1e6 bytes; on an
 /// accelerator, where that takes time, only with `profile`.
 pub(super) fn with_peak<B: AutodiffBackend, T>(
-    place: &Place<B>,
+    hardware: &HardwareManager<B::InnerBackend>,
     profile: bool,
     training: impl FnOnce() -> T,
 ) -> (T, Option<f64>) {
-    if place.accelerator() && !profile {
+    if hardware.info().tier != Tier::Cpu && !profile {
         return (training(), None);
     }
-    let (trained, report) = MemoryScope::measure::<B, _>(&place.device, training);
+    let (trained, report) = MemoryScope::measure::<B, _>(hardware.device(), training);
     let peak = report.before.in_use.zip(report.peak);
     (trained, peak.map(|(before, peak)| rounded((before.0 + peak.0) as f64 / 1e6, 1)))
 }

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use burn::backend::Flex;
 use burn::tensor::backend::Backend;
-use burn_store::{BurnToPyTorchAdapter, ModuleSnapshot, SafetensorsStore};
 use fewshot::adapted::AdaptedModel;
 use fewshot::data::{Features, Picture};
-use fewshot::models::EfficientNetLiteConfig;
+use fewshot::models::{EfficientNetLiteConfig, Pretrained};
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,8 +20,7 @@ pub fn weights(folder: &Path) -> PathBuf {
     let device = Default::default();
     Flex::seed(&device, 1);
     let network = EfficientNetLiteConfig::new().init::<Flex>(&device);
-    let mut store = SafetensorsStore::from_file(&path).with_to_adapter(BurnToPyTorchAdapter);
-    network.save_into(&mut store).unwrap();
+    network.save_weights(&path).unwrap();
     path
 }
 

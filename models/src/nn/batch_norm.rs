@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RunningAverage;
 
-/// What batch normalisation normalises with.
+/// The moments that batch normalisation uses.
 ///
 /// An explicit choice at every call, because results depend on it: with batch statistics at test
 /// time the queries inform each other, which makes the test transductive.
@@ -28,7 +28,7 @@ pub enum BnStatistics {
 pub struct BatchNormConfig {
     /// Number of channels.
     pub num_features: usize,
-    /// Added to the variance.
+    /// Term added to the variance.
     #[config(default = 1e-5)]
     pub epsilon: f64,
     /// Share of the new batch in a running average.
@@ -36,11 +36,11 @@ pub struct BatchNormConfig {
     pub momentum: f64,
 }
 
-/// Batch normalisation with the record of `burn::nn::BatchNorm`, told what to normalise with.
+/// Batch normalisation with the record of `burn::nn::BatchNorm`, for which each call chooses the moments.
 ///
 /// # Conventions
 /// Burn's layer uses batch statistics whenever its backend differentiates and running ones
-/// otherwise; this one does as it is told. Running variances are averages of the biased variance, as
+/// otherwise; this one uses those of the call. Running variances are averages of the biased variance, as
 /// in Burn; PyTorch averages the unbiased one.
 ///
 /// # Source
@@ -57,11 +57,11 @@ pub struct BatchNorm<B: Backend> {
     pub running_var: RunningAverage<B>,
     /// Share of the new batch in a running average.
     pub momentum: f64,
-    /// Added to the variance.
+    /// Term added to the variance.
     pub epsilon: f64,
 }
 
-/// What running averages are called, which a module visits as it visits parameters: those of
+/// Names of running averages, which a module visits as it visits parameters: those of
 /// [`BatchNorm`] and Burn's own, and of squared gradients in an inner loop.
 pub const RUNNING_AVERAGES: [&str; 3] = ["running_mean", "running_var", "running_squares"];
 
@@ -99,7 +99,7 @@ impl<B: Backend> BatchNorm<B> {
         Moments { mean: self.running_mean.value(), variance: self.running_var.value() }
     }
 
-    /// What normalisation by running averages multiplies a channel with, and what it adds then, `[c]`.
+    /// Scale and shift of each channel in normalisation by running averages, both `[c]`.
     pub(crate) fn running_map(&self) -> [Tensor<B, 1>; 2] {
         let Moments { mean, variance } = self.running();
         let scale = self.gamma.val() / (variance + self.epsilon).sqrt();

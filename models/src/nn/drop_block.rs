@@ -29,8 +29,8 @@ pub fn drop_block<B: Backend>(x: Tensor<B, 4>, rate: f64, size: usize) -> Tensor
             max_pool2d(wide, [size, size], [1, 1], [0, 0], [1, 1], false)
         }
     };
-    let kept = dropped.neg() + 1.0;
+    let mask = dropped.neg() + 1.0;
     // All maps may be dropped where they are few and small.
-    let share = kept.clone().mean().clamp_min(1e-6);
-    x * (kept / share.reshape([1, 1, 1, 1]))
+    let share = mask.clone().mean().clamp_min(1e-6);
+    x * (mask / share.reshape([1, 1, 1, 1]))
 }

@@ -33,9 +33,9 @@ pub struct FilmConfig {
 /// context, Zintgraf et al., "Fast Context Adaptation via Meta-Learning", ICML 2019.
 #[derive(Module, Debug)]
 pub struct Film<B: Backend> {
-    /// What a task is told by, `[context]`.
+    /// The description of a task, `[context]`.
     pub context: Param<Tensor<B, 1>>,
-    /// Context to scales and then shifts, `[context]` to `[2 * channels]`.
+    /// Map from the context to scales and then shifts, `[context]` to `[2 * channels]`.
     pub map: Linear<B>,
 }
 

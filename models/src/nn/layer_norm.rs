@@ -12,7 +12,7 @@ pub(crate) struct LayerNorm<B: Backend> {
 }
 
 impl<B: Backend> LayerNorm<B> {
-    /// Of rows of this length: gain one, shift zero.
+    /// The norm of rows of this length: gain one, shift zero.
     pub(crate) fn new(length: usize, epsilon: f64, device: &B::Device) -> Self {
         let gamma = Initializer::Ones.init([length], device);
         Self { gamma, beta: Initializer::Zeros.init([length], device), epsilon }

@@ -11,10 +11,10 @@ pub struct LinearConfig {
     pub d_input: usize,
     /// Length of the output vectors.
     pub d_output: usize,
-    /// Whether a learned vector is added.
+    /// `true` to add a learned vector to the product.
     #[config(default = true)]
     pub bias: bool,
-    /// What the product computes in; the result is f32 under a low one.
+    /// Precision of the product; the result is f32 under a low one.
     #[config(default = "Precision::F32")]
     pub precision: Precision,
 }
@@ -22,15 +22,15 @@ pub struct LinearConfig {
 /// `y = x W + b`, as `burn::nn::Linear`, but differentiable any number of times.
 ///
 /// # Conventions
-/// The weight is `[d_input, d_output]` as in Burn, the transpose of PyTorch's; loading PyTorch
-/// weights through `burn-store` turns it. Drawn as in PyTorch, uniform within `1 / sqrt(d_input)`.
+/// The weight is `[d_input, d_output]` as in Burn, the transpose of PyTorch's; [`load_weights`](crate::Pretrained::load_weights)
+/// turns PyTorch's. Drawn as in PyTorch, uniform within `1 / sqrt(d_input)`.
 #[derive(Module, Debug)]
 pub struct Linear<B: Backend> {
     /// Weight, `[d_input, d_output]`.
     pub weight: Param<Tensor<B, 2>>,
     /// Bias, `[d_output]`.
     pub bias: Option<Param<Tensor<B, 1>>>,
-    /// What the product computes in.
+    /// Precision of the product.
     #[module(skip)]
     pub precision: Precision,
 }

@@ -52,8 +52,8 @@ impl<B: Backend> RunningAverage<B> {
             float(if target.dtype() == value.dtype() { target } else { target.cast(value.dtype()) })
         };
         let targets = targets.into_iter().zip(&values).map(target).collect();
-        let kept = scaled_all::<B>(values.into_iter().map(float).collect(), 1.0 - momentum);
-        for (average, updated) in averages.iter().zip(axpy_all::<B>(kept, momentum, targets)) {
+        let scaled = scaled_all::<B>(values.into_iter().map(float).collect(), 1.0 - momentum);
+        for (average, updated) in averages.iter().zip(axpy_all::<B>(scaled, momentum, targets)) {
             *average.lock() = Tensor::from_primitive(TensorPrimitive::Float(updated));
         }
     }

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use super::Vit;
 use crate::weights::Pretrained;
 
-/// Parts of names that others have, and what they are here. A later one sees what the earlier ones have made.
+/// Parts of names that others have, each with its name here. A later replacement sees the result of the earlier ones.
 const NAMES: [(&str, &str); 37] = [
     // OpenAI's CLIP.
     ("conv1", "patch_embed.proj"),
@@ -64,7 +64,7 @@ impl<B: Backend> Pretrained<B> for Vit<B> {
 
     /// Heads; the token of hidden patches, which training alone has; the text tower of a whole CLIP at Hugging Face; numbers of
     /// positions.
-    const BESIDE: &'static [&'static str] = &[
+    const IGNORED_NAMES: &'static [&'static str] = &[
         "head.",
         "head_dist.",
         "classifier.",

@@ -28,7 +28,7 @@ pub(super) fn joined(
     branch: &Branch,
     mut given: BTreeMap<String, TensorSnapshot>,
     groups: &[&[&str]],
-    wanted: usize,
+    expected: usize,
 ) -> Result<BTreeMap<String, TensorSnapshot>, WeightsError> {
     for group in groups {
         let whole = |name: &String| {
@@ -42,7 +42,7 @@ pub(super) fn joined(
             if let Some(first) = absent.first() {
                 let (file, parameter) = (branch.file.to_owned(), branch.named(first));
                 let (nearest, missing) = (None, absent.len());
-                return Err(WeightsError::Missing { file, parameter, nearest, missing, wanted });
+                return Err(WeightsError::Missing { file, parameter, nearest, missing, expected });
             }
             let parts = names.iter().filter_map(|name| given.remove_entry(name)).collect();
             given.insert(whole, one(branch, parts)?);
@@ -59,8 +59,8 @@ fn one(
     for (name, part) in &parts[1..] {
         if part.shape.get(1..) != shape.get(1..) || shape.is_empty() {
             let (file, parameter) = (branch.file.to_owned(), branch.named(name));
-            let found = part.shape.to_vec();
-            return Err(WeightsError::Shape { file, parameter, wanted: shape, found });
+            let actual = part.shape.to_vec();
+            return Err(WeightsError::Shape { file, parameter, expected: shape, actual });
         }
         shape[0] += part.shape[0];
     }
@@ -75,8 +75,8 @@ fn one(
 pub(super) fn renamed(tensor: TensorSnapshot, name: &str, own: &[usize]) -> TensorSnapshot {
     let from_ones =
         |shape: &[usize]| shape.iter().skip_while(|side| **side == 1).copied().collect();
-    let (found, bare): (Vec<usize>, Vec<usize>) = (tensor.shape.to_vec(), from_ones(&tensor.shape));
-    let shape = if bare == from_ones(own) { own.to_vec() } else { found };
+    let bare: Vec<usize> = from_ones(&tensor.shape);
+    let shape = if bare == from_ones(own) { own } else { &tensor.shape }.to_vec();
     let (data, to) = (tensor.clone_data_fn(), shape.clone());
     let path = name.split('.').map(str::to_owned).collect();
     in_f32(path, shape, move || {

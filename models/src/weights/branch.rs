@@ -70,7 +70,7 @@ impl Branch<'_> {
         let is_own = |published: &str| own.contains_key(&N::parameter_name(published));
         let inside = given.iter().filter_map(|(name, tensor)| {
             let published = name.strip_prefix(self.prefix)?;
-            let taken = is_own(published) || !is_beside::<B, N>(published, &is_own);
+            let taken = is_own(published) || !is_ignored::<B, N>(published, &is_own);
             taken.then(|| (published.to_owned(), tensor.clone()))
         });
         let (mut fitting, mut unknown) = (BTreeMap::new(), Vec::new());
@@ -90,13 +90,13 @@ impl Branch<'_> {
         self.refuse_missing(&own, &fitting, &unknown, N::published_name)?;
         let own = shapes(&network);
         let tensors = fitting.into_iter().map(|(name, (published, tensor))| {
-            let (wanted, tensor) = (&own[&name], renamed(tensor, &name, &own[&name]));
-            if *tensor.shape == wanted[..] {
+            let (expected, tensor) = (&own[&name], renamed(tensor, &name, &own[&name]));
+            if *tensor.shape == expected[..] {
                 return Ok(tensor);
             }
             let (file, parameter) = (self.file.to_owned(), self.named(&published));
-            let (wanted, found) = (wanted.clone(), tensor.shape.to_vec());
-            Err(WeightsError::Shape { file, parameter, wanted, found })
+            let (expected, actual) = (expected.clone(), tensor.shape.to_vec());
+            Err(WeightsError::Shape { file, parameter, expected, actual })
         });
         let tensors = tensors.collect::<Result<_, _>>()?;
         if unknown.is_empty() {
@@ -123,8 +123,8 @@ impl Branch<'_> {
         let alike = unknown.iter().map(|name| (alike(name), name));
         let nearest = alike.filter(|(share, _)| *share >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0));
         let nearest = nearest.map(|(_, name)| name.clone());
-        let (file, missing, wanted) = (self.file.to_owned(), missing.len(), own.len());
-        Err(WeightsError::Missing { file, parameter, nearest, missing, wanted })
+        let (file, missing, expected) = (self.file.to_owned(), missing.len(), own.len());
+        Err(WeightsError::Missing { file, parameter, nearest, missing, expected })
     }
 
     /// The whole name in the file of what has this name under the prefix.
@@ -134,13 +134,17 @@ impl Branch<'_> {
 }
 
 /// Tells whether no feature depends on a tensor: one of those that the network lists, or the number of batches that a norm saw.
-fn is_beside<B: Backend, N: Pretrained<B>>(published: &str, is_own: impl Fn(&str) -> bool) -> bool {
+fn is_ignored<B: Backend, N: Pretrained<B>>(
+    published: &str,
+    is_own: impl Fn(&str) -> bool,
+) -> bool {
     let listed = |of: &&str| match of.ends_with('.') {
         true => published.starts_with(*of),
         false => published == *of,
     };
     let norm = published.strip_suffix("num_batches_tracked");
-    N::BESIDE.iter().any(listed) || norm.is_some_and(|norm| is_own(&format!("{norm}running_mean")))
+    N::IGNORED_NAMES.iter().any(listed)
+        || norm.is_some_and(|norm| is_own(&format!("{norm}running_mean")))
 }
 
 /// A parameter's published name, if it is another block's `like`, of which the `published` name is known.

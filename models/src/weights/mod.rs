@@ -1,14 +1,17 @@
-//! Published weights of networks that are pretrained.
+//! Weights of networks in files that PyTorch can read and write.
 
 mod arranged;
 mod branch;
 mod read;
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
+use burn::tensor::DType;
 use burn::tensor::backend::Backend;
-use burn_store::{ApplyError, ModuleSnapshot, PyTorchToBurnAdapter};
+use burn_store::{ApplyError, BurnToPyTorchAdapter, ModuleSnapshot, PyTorchToBurnAdapter};
+use safetensors::tensor::{Dtype, TensorView};
 
 use branch::{Branch, fullest, shapes};
 use read::{read, unreadable};
@@ -21,10 +24,10 @@ pub enum WeightsError {
     /// A file that cannot be read, or is no file of weights.
     #[error("cannot read weights from {}: {reason}", file.display())]
     Unreadable { file: PathBuf, reason: String },
-    /// Weights of another network, which lack `missing` of the network's `wanted` tensors. `parameter` is the first of them, and
+    /// Weights of another network, which lack `missing` of the network's `expected` tensors. `parameter` is the first of them, and
     /// `nearest` the name most like it, of those in the file that the network has no use for.
     #[error(
-        "{} has weights of another network: {parameter} is missing{}; {missing} of the network's {wanted} tensors are",
+        "{} has weights of another network: {parameter} is missing{}; {missing} of the network's {expected} tensors are",
         file.display(),
         nearest.as_ref().map_or(String::new(), |name| format!(" (the nearest name in the file is {name})"))
     )]
@@ -33,13 +36,13 @@ pub enum WeightsError {
         parameter: String,
         nearest: Option<String>,
         missing: usize,
-        wanted: usize,
+        expected: usize,
     },
     /// Weights of another network, of which `parameter`, the first such, has another shape.
     #[error(
-        "{} has weights of another network: {parameter} has the shape {found:?}, wanted is {wanted:?}", file.display()
+        "{} has weights of another network: {parameter} has the shape {actual:?}, not {expected:?}", file.display()
     )]
-    Shape { file: PathBuf, parameter: String, wanted: Vec<usize>, found: Vec<usize> },
+    Shape { file: PathBuf, parameter: String, expected: Vec<usize>, actual: Vec<usize> },
     /// Weights of another network, with `unknown` tensors that this one does not have; `names` are up to five of them.
     #[error(
         "{} has weights of another network: {unknown} of its tensors are not in this one: {}{}",
@@ -58,7 +61,30 @@ pub enum WeightsError {
     Ambiguous { file: PathBuf, prefixes: Vec<String> },
 }
 
-/// A network that weights are published for.
+/// A network with weights in files: every default holds where a file has PyTorch's names for the module and nothing more.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::module::Module;
+/// use burn::tensor::backend::Backend;
+/// use fewshot_models::Pretrained;
+/// use fewshot_models::nn::{Linear, LinearConfig};
+///
+/// #[derive(Module, Debug)]
+/// struct Own<B: Backend> {
+///     layer: Linear<B>,
+/// }
+///
+/// impl<B: Backend> Pretrained<B> for Own<B> {}
+///
+/// let fresh = || Own::<Flex> { layer: LinearConfig::new(3, 2).init(&Default::default()) };
+/// let file = std::env::temp_dir().join(format!("own-{}.safetensors", std::process::id()));
+/// fresh().save_weights(&file)?;
+/// let own = fresh().load_weights(&file)?;
+/// assert_eq!(own.layer.weight.dims(), [3, 2]);
+/// # std::fs::remove_file(&file)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Pretrained<B: Backend>: Module<B> + Sized {
     /// Parameters that some publish in parts: what names of the parts have in them, in the order in which the parts are joined along
     /// their first dimension. The whole has the published name of its first part.
@@ -69,7 +95,7 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
 
     /// Published names of tensors that files have beside the network and that change none of its features, such as a classifier:
     /// whole names, or beginnings that end with a dot.
-    const BESIDE: &'static [&'static str] = &[];
+    const IGNORED_NAMES: &'static [&'static str] = &[];
 
     /// Name of the parameter that has this published name: PyTorch's spelling of the network's own.
     fn parameter_name(published: &str) -> String {
@@ -90,7 +116,7 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
     ///
     /// # Conventions
     /// The network is looked for under every prefix, and is where the most of its names are; tensors under other prefixes are
-    /// ignored. Under its own, the file may have [more](Self::BESIDE) than the network, such as a classifier, but nothing
+    /// ignored. Under its own, the file may have [more](Self::IGNORED_NAMES) than the network, such as a classifier, but nothing
     /// unknown, and nothing may be missing. f16 and bf16 become f32.
     ///
     /// # Errors
@@ -126,5 +152,24 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
             }
             Some(error) => Err(unreadable(file)(error)),
         }
+    }
+
+    /// Writes the weights to a safetensors file in f32, under the names and in the shapes that PyTorch has for them.
+    ///
+    /// # Errors
+    /// Where a tensor cannot be read or the file cannot be written.
+    fn save_weights(&self, file: &Path) -> io::Result<()> {
+        let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+        for tensor in self.collect(None, Some(Box::new(BurnToPyTorchAdapter)), false) {
+            let data = tensor.to_data().map_err(|error| io::Error::other(error.to_string()))?;
+            let bytes = data.convert_dtype(DType::F32).iter().flat_map(f32::to_le_bytes).collect();
+            tensors.push((tensor.full_path(), tensor.shape.to_vec(), bytes));
+        }
+        let mut views = Vec::new();
+        for (name, shape, bytes) in &tensors {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
+            views.push((name, view.map_err(io::Error::other)?));
+        }
+        safetensors::serialize_to_file(views, None, file).map_err(io::Error::other)
     }
 }

@@ -7,6 +7,14 @@ use super::*;
 
 const LOW: [Precision; 2] = [Precision::MixedBf16, Precision::MixedF16];
 
+/// Relative errors of logits and of gradients that rounding alone makes, at most.
+fn bounds(precision: Precision) -> [f32; 2] {
+    match precision {
+        Precision::MixedBf16 => [0.02, 0.04],
+        _ => [0.0025, 0.005],
+    }
+}
+
 fn conv4<B: Backend>(downsampling: Downsampling, context: usize, of: Precision) -> Conv4<B> {
     let config = Conv4Config::new([2, 8, 9]).with_channels(5).with_blocks(2);
     let config = config.with_downsampling(downsampling).with_context(context);
@@ -26,17 +34,17 @@ fn classifier<B: Backend, E: Encoder<B>>(encoder: E) -> Classifier<B, E> {
     Classifier::new(encoder, features, 3, &Default::default())
 }
 
-/// Gradients of a loss by the names of parameters.
+/// Gradients of a loss by the names of parameters, for images that rounding moves past no ReLU's kink and no pool's choice.
 fn gradients<B: AutodiffBackend, E: Encoder<B>>(
     network: &Classifier<B, E>,
 ) -> (Vec<f32>, BTreeMap<String, Vec<f32>>)
 where
     Classifier<B, E>: Module<B>,
 {
-    let logits = network.forward(uniform(7, [6, 2, 8, 9]), BnStatistics::Batch);
+    let logits = network.forward(uniform(11, [6, 2, 8, 9]), BnStatistics::Batch);
     assert_eq!(logits.dtype(), DType::F32);
-    let found = logits.clone().powi_scalar(2).sum().backward();
-    let gradients = context::gradients(network, &found).into_iter().map(|(name, gradient)| {
+    let raw = logits.clone().powi_scalar(2).sum().backward();
+    let gradients = context::gradients(network, &raw).into_iter().map(|(name, gradient)| {
         assert_eq!(gradient.dtype(), DType::F32, "{name}");
         (name, read(gradient))
     });
@@ -44,24 +52,27 @@ where
 }
 
 fn distance(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
     let norm = |values: Vec<f32>| values.iter().map(|v| v * v).sum::<f32>().sqrt();
     norm(a.iter().zip(b).map(|(a, b)| a - b).collect()) / norm(b.to_vec()).max(f32::MIN_POSITIVE)
 }
 
 fn is_near_but_rounded<E: Encoder<Once>>(network: impl Fn(Precision) -> Classifier<Once, E>) {
-    let (exact, of_exact) = gradients(&network(Precision::F32));
+    let (exact, exact_gradients) = gradients(&network(Precision::F32));
     for precision in LOW {
         let low = network(precision);
         assert_eq!(low.architecture(), network(Precision::F32).architecture());
         assert_eq!([low.encoder.precision(), low.head.precision], [precision; 2]);
-        let (logits, found) = gradients(&low);
+        let [logits_bound, gradient_bound] = bounds(precision);
+        let (logits, gradients) = gradients(&low);
         let error = distance(&logits, &exact);
-        assert!(error > 1e-5 && error < 0.02, "{precision:?}: logits {error:e} off");
-        assert!(found.keys().eq(of_exact.keys()) && found.len() >= 4, "{:?}", found.keys());
-        for (name, found) in &found {
-            let error = distance(found, &of_exact[name]);
-            // What a bias before a norm gets is nothing but rounding.
-            assert!(name.ends_with("conv.bias") || error < 0.3, "{precision:?}, {name}: {error:e}");
+        assert!(error > 1e-5 && error < logits_bound, "{precision:?}: logits {error:e} off");
+        assert!(gradients.keys().eq(exact_gradients.keys()) && gradients.len() >= 4);
+        for (name, gradient) in &gradients {
+            let error = distance(gradient, &exact_gradients[name]);
+            // The gradient of a bias before a norm is rounding alone.
+            let bounded = name.ends_with("conv.bias") || error < gradient_bound;
+            assert!(bounded, "{precision:?}, {name}: {error:e}");
         }
     }
 }

@@ -65,21 +65,49 @@ fn fresh() -> Conv4<Flex> {
 
 #[test]
 fn a_safetensors_file_of_pytorch_gives_its_outputs() {
-    let mut encoder = fresh();
-    let mut store = SafetensorsStore::from_file(file("conv4.safetensors"))
-        .with_from_adapter(PyTorchToBurnAdapter);
-    let result = encoder.load_from(&mut store).unwrap();
-    assert_eq!(result.applied.len(), 12, "{result}");
-    Golden::read().assert_is_golden(encoder);
+    Golden::read().assert_is_golden(fresh().load_weights(&file("conv4.safetensors")).unwrap());
 }
 
 #[test]
 fn a_state_dict_of_pytorch_gives_its_outputs() {
-    let mut encoder = fresh();
-    let mut store = PytorchStore::from_file(file("conv4.pt"));
-    let result = encoder.load_from(&mut store).unwrap();
-    assert_eq!(result.applied.len(), 12, "{result}");
-    Golden::read().assert_is_golden(encoder);
+    Golden::read().assert_is_golden(fresh().load_weights(&file("conv4.pt")).unwrap());
+}
+
+#[test]
+fn a_file_that_is_cut_is_refused() {
+    let folder = TempDir::new().unwrap();
+    for name in ["conv4.safetensors", "conv4.pt"] {
+        let bytes = std::fs::read(file(name)).unwrap();
+        let cut = folder.path().join(name);
+        std::fs::write(&cut, &bytes[..bytes.len() - 100]).unwrap();
+        assert!(fresh().load_weights(&cut).is_err(), "{name}");
+    }
+}
+
+/// The bytes in the file are PyTorch's: its own safetensors file comes back as it is.
+#[test]
+fn saved_weights_are_those_of_pytorch_and_load_again() {
+    let folder = TempDir::new().unwrap();
+    let saved = folder.path().join("saved.safetensors");
+    let golden = file("conv4.safetensors");
+    let encoder = fresh().load_weights(&golden).unwrap();
+    encoder.save_weights(&saved).unwrap();
+    assert_eq!(state(&fresh().load_weights(&saved).unwrap()), state(&encoder));
+    let [saved, golden] = [saved, golden].map(|file| std::fs::read(file).unwrap());
+    let [saved, golden] = [&saved, &golden].map(|bytes| SafeTensors::deserialize(bytes).unwrap());
+    for (name, tensor) in saved.iter() {
+        let expected = golden.tensor(name).unwrap();
+        assert_eq!((tensor.shape(), tensor.data()), (expected.shape(), expected.data()), "{name}");
+    }
+
+    let drawn = |seed| {
+        Flex::seed(&Default::default(), seed);
+        MlpConfig::new(6).with_layers(vec![5, 4]).with_context(2).init::<Flex>(&Default::default())
+    };
+    let (mlp, file) = (drawn(1), folder.path().join("mlp.safetensors"));
+    mlp.save_weights(&file).unwrap();
+    assert_ne!(state(&drawn(2)), state(&mlp));
+    assert_eq!(state(&drawn(2).load_weights(&file).unwrap()), state(&mlp));
 }
 
 /// Through bytes, so that only names and shapes count.

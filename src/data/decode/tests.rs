@@ -117,20 +117,20 @@ fn shown(picture: &RgbImage, orientation: u32) -> RgbImage {
 fn pictures_are_turned_as_their_cameras_noted() {
     let picture = picture();
     for orientation in 1..=8 {
-        let wanted = DynamicImage::from(shown(&picture, orientation));
+        let expected = DynamicImage::from(shown(&picture, orientation));
         for (kind, order) in [(3, Order::Intel), (4, Order::Motorola)] {
             let note = || exif(orientation, kind, order);
             let [mut png, mut webp, mut jpeg] = [const { Vec::new() }; 3];
             noted(PngEncoder::new(&mut png), &picture, note());
             noted(WebPEncoder::new_lossless(&mut webp), &picture, note());
-            assert_eq!(read(&png).unwrap(), wanted, "PNG, {orientation}");
-            assert_eq!(read(&note_behind_pixels(&png)).unwrap(), wanted, "PNG, {orientation}");
-            assert_eq!(read(&webp).unwrap(), wanted, "WebP, {orientation}");
+            assert_eq!(read(&png).unwrap(), expected, "PNG, {orientation}");
+            assert_eq!(read(&note_behind_pixels(&png)).unwrap(), expected, "PNG, {orientation}");
+            assert_eq!(read(&webp).unwrap(), expected, "WebP, {orientation}");
 
             noted(JpegEncoder::new_with_quality(&mut jpeg, 100), &picture, note());
             let upright = read(&encoded_jpeg(&picture)).unwrap().into_rgb8();
-            let wanted = DynamicImage::from(shown(&upright, orientation));
-            assert_eq!(read(&jpeg).unwrap(), wanted, "JPEG, {orientation}");
+            let expected = DynamicImage::from(shown(&upright, orientation));
+            assert_eq!(read(&jpeg).unwrap(), expected, "JPEG, {orientation}");
             let tiff = read(&tiff(orientation, kind)).unwrap().into_luma8().into_raw();
             assert_eq!(tiff, shown_of_tiff(orientation), "TIFF, {orientation}");
         }
@@ -216,9 +216,9 @@ fn bitmap(width: u32, height: u32) -> Vec<u8> {
 
 #[test]
 fn pixels_are_limited_by_the_header() {
-    let wanted = "it has 20000 x 20000 pixels, 400000000 in all, and the limit is 100000000: --max-pixels \
+    let expected = "it has 20000 x 20000 pixels, 400000000 in all, and the limit is 100000000: --max-pixels \
                   allows more";
-    assert!(error(&bitmap(20_000, 20_000)).ends_with(wanted));
+    assert!(error(&bitmap(20_000, 20_000)).ends_with(expected));
     let long = "it has 100000 x 1 pixels, and a side may have 65536";
     assert!(error(&png_that_says(100_000, 1)).ends_with(long));
     assert!(!error(&bitmap(2, 2)).contains("limit"));

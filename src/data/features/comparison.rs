@@ -2,20 +2,20 @@ use fewshot_kernels::Metric;
 
 use super::Features;
 
-/// How features become what a classifier by nearest class means compares.
+/// The steps from features to the values that a classifier by nearest class means compares.
 ///
 /// A class mean is the mean of rows that are centred and normalised, and is not normalised again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// What is first taken away from each row, if anything is.
+    /// Vector that is first subtracted from each row, if there is one.
     pub center: Option<Vec<f32>>,
-    /// Whether rows are then divided by their Euclidean norms.
+    /// `true` to divide each row by its Euclidean norm afterwards.
     pub normalize: bool,
-    /// How near a row is to a class mean.
+    /// Measure of likeness of a row and a class mean.
     pub metric: Metric,
 }
 
-/// What a norm is at least taken for, as PyTorch's `F.normalize` does.
+/// Lower bound of a norm that rows are divided by, as in PyTorch's `F.normalize`.
 const LEAST_NORM: f32 = 1e-12;
 
 impl Comparison {

@@ -94,7 +94,11 @@ impl Features {
     pub fn with_base_mean(self, mean: Vec<f32>) -> Result<Self> {
         let what = "the base mean".to_owned();
         if mean.len() != self.length {
-            return Err(DataError::FeatureLength { what, wanted: self.length, found: mean.len() });
+            return Err(DataError::FeatureLength {
+                what,
+                expected: self.length,
+                actual: mean.len(),
+            });
         }
         if !mean.iter().all(|value| value.is_finite()) {
             return Err(not_finite(what));
@@ -114,7 +118,7 @@ impl Features {
     /// When it cannot be read, is damaged, or holds what [`new`](Self::new) refuses.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let found = match extension(path) {
+        let features = match extension(path) {
             Some("safetensors") => {
                 let bytes = fs::read(path).map_err(DataError::read(path))?;
                 Self::from_safetensors(&bytes, path)
@@ -126,11 +130,11 @@ impl Features {
                     true => ".parquet",
                     false => "in a build with --features parquet .parquet",
                 };
-                let wanted = vec![".safetensors", parquet];
-                return Err(DataError::FeatureExtension { path: path.to_owned(), wanted });
+                let expected = vec![".safetensors", parquet];
+                return Err(DataError::FeatureExtension { path: path.to_owned(), expected });
             }
         };
-        found.map_err(|error| match error {
+        features.map_err(|error| match error {
             whole @ (DataError::Damaged { .. } | DataError::Read { .. }) => whole,
             part => DataError::FeaturesIn { path: path.to_owned(), source: Box::new(part) },
         })
@@ -143,14 +147,14 @@ impl Features {
     pub fn write(&self, path: impl AsRef<Path>) -> Result {
         let path = path.as_ref();
         if extension(path) != Some("safetensors") {
-            let wanted = vec![".safetensors"];
-            return Err(DataError::FeatureExtension { path: path.to_owned(), wanted });
+            let expected = vec![".safetensors"];
+            return Err(DataError::FeatureExtension { path: path.to_owned(), expected });
         }
         let written = self.to_safetensors().and_then(|bytes| files::replace(path, &bytes));
         written.map_err(|source| DataError::Write { path: path.to_owned(), source })
     }
 
-    /// How many classes there are.
+    /// Number of classes.
     pub fn classes(&self) -> usize {
         self.classes.len()
     }
@@ -163,7 +167,7 @@ impl Features {
         &self.classes[class].name
     }
 
-    /// How many rows a class has, at least one.
+    /// Number of rows of a class, at least one.
     pub fn examples(&self, class: usize) -> usize {
         self.classes[class].rows.len()
     }
@@ -179,7 +183,7 @@ impl Features {
         &self.values[rows.start * self.length..rows.end * self.length]
     }
 
-    /// How many rows all classes have.
+    /// Number of rows of all classes.
     pub fn rows(&self) -> usize {
         self.values.len() / self.length
     }
@@ -244,11 +248,15 @@ impl Features {
 
 fn check_class(name: &str, rows: &[f32], length: usize) -> Result {
     if rows.is_empty() || length == 0 {
-        return Err(DataError::EmptyClass { class: name.to_owned(), wanted: "features" });
+        return Err(DataError::EmptyClass { class: name.to_owned(), expected: "features" });
     }
     if !rows.len().is_multiple_of(length) {
         let what = format!("class {name}");
-        return Err(DataError::FeatureLength { what, wanted: length, found: rows.len() % length });
+        return Err(DataError::FeatureLength {
+            what,
+            expected: length,
+            actual: rows.len() % length,
+        });
     }
     match rows.iter().position(|value| !value.is_finite()) {
         Some(place) => Err(not_finite(format!("row {} of class {name}", place / length))),
@@ -257,7 +265,11 @@ fn check_class(name: &str, rows: &[f32], length: usize) -> Result {
 }
 
 fn not_finite(name: String) -> DataError {
-    DataError::NoFeaturesIn { name, wanted: "finite numbers", found: "not finite".to_owned() }
+    DataError::NoFeaturesIn {
+        name,
+        expected: "finite numbers",
+        actual: "NaN or infinite".to_owned(),
+    }
 }
 
 fn extension(path: &Path) -> Option<&str> {

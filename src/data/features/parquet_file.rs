@@ -31,8 +31,8 @@ pub(super) fn parse(path: &Path) -> Result<Features> {
         let row = row.map_err(&damaged)?;
         let absent = |name: &str| DataError::NoFeaturesIn {
             name: format!("column {name} in row {number}"),
-            wanted: "values",
-            found: "null or empty".to_owned(),
+            expected: "values",
+            actual: "null or empty".to_owned(),
         };
         let name = match field(&row, CLASS_NAME) {
             Some(Field::Str(name)) => name.clone(),
@@ -41,27 +41,27 @@ pub(super) fn parse(path: &Path) -> Result<Features> {
         };
         let values = field(&row, EMBEDDING).and_then(numbers);
         let values = values.filter(|values| !values.is_empty()).ok_or_else(|| absent(EMBEDDING))?;
-        let (found, wanted) = (values.len(), *length.get_or_insert(values.len()));
-        if found != wanted {
+        let (actual, expected) = (values.len(), *length.get_or_insert(values.len()));
+        if actual != expected {
             let what = format!("a row of class {name}");
-            return Err(DataError::FeatureLength { what, wanted, found });
+            return Err(DataError::FeatureLength { what, expected, actual });
         }
         classes.entry(name).or_default().extend(values);
     }
     Features::new(length.unwrap_or(0), classes)
 }
 
-/// That the column `name` is there, has one value or list a row, and is of one of these types.
-fn check(file: &impl FileReader, name: &str, wanted: &'static str, types: &[Type]) -> Result {
+/// Checks that the column `name` exists, has one value or list a row, and is of one of these types.
+fn check(file: &impl FileReader, name: &str, expected: &'static str, types: &[Type]) -> Result {
     let columns = file.metadata().file_metadata().schema_descr().columns().iter();
     let leaves: Vec<_> = columns.filter(|leaf| leaf.path().parts()[0] == name).collect();
-    let found = match leaves[..] {
+    let actual = match leaves[..] {
         [] => "not there".to_owned(),
         [leaf] if types.contains(&leaf.physical_type()) => return Ok(()),
         [leaf] => leaf.physical_type().to_string(),
         _ => "of several values".to_owned(),
     };
-    Err(DataError::NoFeaturesIn { name: format!("column {name}"), wanted, found })
+    Err(DataError::NoFeaturesIn { name: format!("column {name}"), expected, actual })
 }
 
 fn field<'a>(row: &'a Row, name: &str) -> Option<&'a Field> {

@@ -22,11 +22,11 @@ impl Features {
         let mut tensors = file.tensors();
         tensors.sort_by(|one, other| one.0.cmp(&other.0));
         for (name, tensor) in tensors {
-            let (rows, found) = rows(&name, &tensor)?;
-            let wanted = *length.get_or_insert(found);
-            if found != wanted {
+            let (rows, actual) = rows(&name, &tensor)?;
+            let expected = *length.get_or_insert(actual);
+            if actual != expected {
                 let what = format!("class {name}");
-                return Err(DataError::FeatureLength { what, wanted, found });
+                return Err(DataError::FeatureLength { what, expected, actual });
             }
             classes.push((name, rows));
         }
@@ -62,8 +62,8 @@ impl Features {
 fn rows(name: &str, tensor: &TensorView) -> Result<(Vec<f32>, usize)> {
     let refused = || DataError::NoFeaturesIn {
         name: format!("class {name}"),
-        wanted: "F32, F64, F16 or BF16 numbers [n, d]",
-        found: format!("{:?} {:?}", tensor.dtype(), tensor.shape()),
+        expected: "F32, F64, F16 or BF16 numbers [n, d]",
+        actual: format!("{:?} {:?}", tensor.dtype(), tensor.shape()),
     };
     let &[_, length] = tensor.shape() else { return Err(refused()) };
     let values = match tensor.dtype() {
@@ -83,7 +83,7 @@ fn each<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f3
 fn mean(text: &str) -> Result<Vec<f32>> {
     serde_json::from_str(text).map_err(|error| DataError::NoFeaturesIn {
         name: BASE_MEAN.to_owned(),
-        wanted: "a JSON array of numbers",
-        found: error.to_string(),
+        expected: "a JSON array of numbers",
+        actual: error.to_string(),
     })
 }

@@ -25,14 +25,14 @@ impl Alphabet {
     }
 }
 
-/// What the characters of an alphabet have in common.
+/// The common style of an alphabet's characters.
 struct Style {
     /// Width by height.
     aspect: f64,
     /// Chance of a stroke to be straight, and to be a loop.
     straight: f64,
     looped: f64,
-    /// How far strokes that are neither leave the straight line.
+    /// Distance by which other strokes leave the straight line.
     bend: f64,
     /// Chance of a bent stroke to be an S.
     snake: f64,
@@ -76,7 +76,7 @@ impl Style {
         let mut least = f64::INFINITY;
         for _ in 0..40 {
             let character = self.character(stream);
-            let outline = Outline::of(&character);
+            let outline = Outline::new(&character);
             let likeness = others.iter().map(|other| outline.likeness(other)).fold(0.0, f64::max);
             if likeness < least {
                 least = likeness;
@@ -102,7 +102,7 @@ impl Style {
 
     fn stroke(&self, before: &[Stroke], stream: &mut Stream) -> Stroke {
         let from = if !before.is_empty() && stream.chance(self.joined) {
-            before[stream.below(before.len())].at(stream.below(3) as f64 / 2.0)
+            before[stream.below(before.len())].point(stream.below(3) as f64 / 2.0)
         } else {
             self.anchor(stream)
         };
@@ -168,7 +168,7 @@ struct Outline {
 impl Outline {
     const SIDE: usize = 12;
 
-    fn of(character: &[Stroke]) -> Self {
+    fn new(character: &[Stroke]) -> Self {
         let mut canvas = Canvas::new(Self::SIDE, 0.9);
         character.iter().for_each(|stroke| canvas.draw(stroke));
         let mut pixels = [0; Self::SIDE * Self::SIDE];
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn characters_of_an_alphabet_differ() {
         let outlines: Vec<_> =
-            alphabet().characters.iter().map(|strokes| Outline::of(strokes)).collect();
+            alphabet().characters.iter().map(|strokes| Outline::new(strokes)).collect();
         for (number, outline) in outlines.iter().enumerate() {
             assert!((outline.likeness(outline) - 1.0).abs() < 1e-12);
             for other in &outlines[..number] {

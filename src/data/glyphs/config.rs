@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// How many characters are generated, by how many drawers, and how much these differ.
+/// Numbers of generated characters and of their drawers, and the differences between drawers.
 ///
 /// The character of a number is the same whatever the counts are: fewer alphabets or drawers give
 /// the first of those that more would give.
@@ -22,7 +22,7 @@ pub struct GlyphsConfig {
     pub drawers: usize,
     /// Height and width in pixels; papers use 28.
     pub size: usize,
-    /// How much drawers differ from each other and from themselves, 1 being the default. At 0 all
+    /// Amount of difference between drawers, and between drawings of one drawer; 1 by default. At 0 all
     /// draw a character alike; the larger it is, the harder characters are to recognise.
     pub variation: f64,
 }

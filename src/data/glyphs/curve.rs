@@ -72,7 +72,7 @@ impl Stroke {
     }
 
     /// The point at a share of the way, from 0 to 1.
-    pub(super) fn at(&self, share: f64) -> Point {
+    pub(super) fn point(&self, share: f64) -> Point {
         let [a, b, c, d] = self.0;
         let rest = 1.0 - share;
         a * (rest * rest * rest)
@@ -84,7 +84,7 @@ impl Stroke {
     /// Straight pieces close to the curve, end to end.
     pub(super) fn pieces(&self) -> impl Iterator<Item = [Point; 2]> {
         const PIECES: u32 = 16;
-        let at = |step: u32| self.at(f64::from(step) / f64::from(PIECES));
+        let at = |step: u32| self.point(f64::from(step) / f64::from(PIECES));
         (0..PIECES).map(move |step| [at(step), at(step + 1)])
     }
 
@@ -104,23 +104,23 @@ mod tests {
     fn a_stroke_without_bends_is_straight() {
         let stroke = Stroke::bent(LEFT, RIGHT, 0.0, 0.0);
         for share in [0.0, 0.25, 0.5, 1.0] {
-            assert!((stroke.at(share) - Point::new(share, 0.0)).length() < 1e-15);
+            assert!((stroke.point(share) - Point::new(share, 0.0)).length() < 1e-15);
         }
     }
 
     #[test]
     fn equal_bends_make_an_arc_and_opposite_ones_cross_the_line() {
         let arc = Stroke::bent(LEFT, RIGHT, 0.4, 0.4);
-        assert!((arc.at(0.5) - Point::new(0.5, 0.3)).length() < 1e-15);
+        assert!((arc.point(0.5) - Point::new(0.5, 0.3)).length() < 1e-15);
         let snake = Stroke::bent(LEFT, RIGHT, 0.4, -0.4);
-        assert!(snake.at(0.25).y > 0.0 && snake.at(0.75).y < 0.0);
+        assert!(snake.point(0.25).y > 0.0 && snake.point(0.75).y < 0.0);
     }
 
     #[test]
     fn a_loop_comes_back_and_reaches_its_bottom() {
         let drop = Stroke::looped(LEFT, RIGHT, 0.5);
-        assert_eq!(drop.at(0.0), drop.at(1.0));
-        assert!((drop.at(0.5) - RIGHT).length() < 1e-15);
+        assert_eq!(drop.point(0.0), drop.point(1.0));
+        assert!((drop.point(0.5) - RIGHT).length() < 1e-15);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::curve::{Point, Stroke};
 use super::raster::Canvas;
 use crate::random::{Purpose, Stream};
 
-/// How one drawer writes one alphabet. Lengths are in parts of the image's side.
+/// The hand of one drawer in one alphabet. Lengths are in parts of the image's side.
 pub(super) struct Hand {
     seed: u64,
     drawer: u64,
@@ -16,7 +16,7 @@ pub(super) struct Hand {
 }
 
 impl Hand {
-    pub(super) fn of(config: &GlyphsConfig, alphabet: &Alphabet, drawer: usize) -> Self {
+    pub(super) fn new(config: &GlyphsConfig, alphabet: &Alphabet, drawer: usize) -> Self {
         let [part, number] = alphabet.key;
         let (seed, drawer, variation) = (config.seed, drawer as u64, config.variation);
         let mut stream = Stream::new(seed, Purpose::GlyphHand, [part << 32 | number, drawer]);

@@ -67,7 +67,7 @@ impl Glyphs {
             let alphabet = &alphabets[number / of_alphabet];
             let (character, drawer) =
                 (number % of_alphabet / config.drawers, number % config.drawers);
-            let hand = Hand::of(config, alphabet, drawer);
+            let hand = Hand::new(config, alphabet, drawer);
             hand.draw(alphabet, character, config.size, out);
         });
 

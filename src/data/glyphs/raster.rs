@@ -3,7 +3,7 @@ use super::curve::{Point, Stroke};
 /// A square of pixels that strokes are drawn on with a round pen.
 pub(super) struct Canvas {
     side: usize,
-    /// Of each pixel's middle, the squared distance in pixels to the nearest piece of a stroke;
+    /// Squared distance in pixels from each pixel's middle to the nearest piece of a stroke;
     /// right within reach of the pen, and too large beyond.
     squared: Vec<f64>,
     /// Half the width of the line in pixels.
@@ -26,12 +26,12 @@ impl Canvas {
 
     /// In plain numbers and loops: programs without optimisation, as tests are, spend their time here.
     fn draw_piece(&mut self, from: Point, to: Point) {
-        let columns = self.reached(from.x, to.x);
+        let columns = self.span(from.x, to.x);
         let along = to - from;
         let squared_length = along.dot(along);
         // Of a dot, every share is 0.
         let divisor = if squared_length > 0.0 { squared_length } else { f64::INFINITY };
-        for row in self.reached(from.y, to.y) {
+        for row in self.span(from.y, to.y) {
             let y = row as f64 + 0.5;
             let pixels = &mut self.squared[row * self.side..][columns.clone()];
             let mut column = 0;
@@ -51,7 +51,7 @@ impl Canvas {
     }
 
     /// The rows or columns that the pen can touch on its way between two places.
-    fn reached(&self, from: f64, to: f64) -> std::ops::Range<usize> {
+    fn span(&self, from: f64, to: f64) -> std::ops::Range<usize> {
         let reach = self.pen + 1.0;
         let low = (from.min(to) - reach).max(0.0) as usize;
         let high = ((from.max(to) + reach + 1.0).max(0.0) as usize).min(self.side);

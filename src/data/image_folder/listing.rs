@@ -23,11 +23,11 @@ pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>> {
     let around = folders_around(root)?;
     let Content { folders, pictures } = Content::read(root, &around)?;
     let Some(first) = folders.first() else {
-        let wanted = "subfolders: each class is a folder of images";
-        return Err(DataError::no_classes(root, wanted));
+        let expected = "subfolders: each class is a folder of images";
+        return Err(DataError::no_classes(root, expected));
     };
     if !pictures.is_empty() {
-        return Err(DataError::Beside { pictures, folder: first.clone() });
+        return Err(DataError::PicturesBesideFolder { pictures, folder: first.clone() });
     }
     refuse_splits(root, &folders, &around)?;
     let (mut classes, mut owners) = (BTreeMap::new(), HashMap::new());
@@ -53,7 +53,7 @@ pub(in crate::data) fn classes_of(folder: &Path) -> Result<Vec<Class<PathBuf>>> 
     }
     for below in folders {
         if !files_below(&below, &EXTENSIONS)?.is_empty() {
-            return Err(DataError::Beside { pictures, folder: below });
+            return Err(DataError::PicturesBesideFolder { pictures, folder: below });
         }
     }
     Ok(vec![class_of(folder)?])
@@ -76,7 +76,7 @@ pub(in crate::data) fn split_folders(root: &Path) -> Option<[PathBuf; 3]> {
     Some([of_names(&["train"])?, of_names(&["val", "validation"])?, of_names(&["test"])?])
 }
 
-/// What is in a folder and not hidden, in order of name.
+/// Entries of a folder that are not hidden, in order of name.
 pub(in crate::data) fn visible_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let paths = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
@@ -170,7 +170,7 @@ fn refuse_splits(root: &Path, folders: &[PathBuf], around: &HashSet<FileId>) -> 
         }
     }
     let splits = splits.into_iter().map(str::to_owned).collect();
-    Err(DataError::OfSplits { path: root.to_owned(), splits })
+    Err(DataError::SplitFolders { path: root.to_owned(), splits })
 }
 
 /// A folder and those that it is in.

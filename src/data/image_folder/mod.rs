@@ -16,7 +16,7 @@ pub(super) use parts::{PARTS, Parts, read_parts, shuffled_into_parts, try_each};
 pub(super) use read::{Class, Source, read, write_pixels};
 pub use read::{ClassFiles, sound_pictures};
 
-/// What a pixel keeps of its color.
+/// The channels of a pixel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Color {
     /// One channel of brightness.
@@ -35,7 +35,7 @@ impl Color {
     }
 }
 
-/// What happens to an image that cannot be decoded.
+/// The treatment of an image that cannot be decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnBroken {
     /// Reading stops with an error that names it.
@@ -45,7 +45,7 @@ pub enum OnBroken {
     Skip,
 }
 
-/// How images of any source are read.
+/// Options for reading images of any source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
     /// Pixels from top to bottom that every image is stretched to.
@@ -54,7 +54,7 @@ pub struct ReadOptions {
     pub width: usize,
     /// One channel or three.
     pub color: Color,
-    /// Whether a broken image is an error or is left out.
+    /// The treatment of a broken image: an error, or left out.
     pub on_broken: OnBroken,
     /// The largest image in a file that is decoded.
     pub limits: PictureLimits,
@@ -101,10 +101,10 @@ pub fn pictures_by_class(folder: impl AsRef<Path>) -> Result<Vec<(String, Vec<Pa
 /// When a folder cannot be read, or there is no picture.
 pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let folder = folder.as_ref();
-    let found = files_below(folder, &listing::EXTENSIONS)?;
-    match found.is_empty() {
+    let pictures = files_below(folder, &listing::EXTENSIONS)?;
+    match pictures.is_empty() {
         true => Err(DataError::NoImages { path: folder.to_owned() }),
-        false => Ok(found),
+        false => Ok(pictures),
     }
 }
 
@@ -123,7 +123,7 @@ impl fmt::Display for BrokenImage {
     }
 }
 
-/// What was read from a folder, and what was not.
+/// The images read from a folder, and a list of the files that were not read.
 #[derive(Clone, Debug)]
 pub struct FolderReport<D> {
     /// An [`ImageSet`], or [`Splits`].
@@ -189,7 +189,7 @@ pub fn image_folder(
     read(&classes_in(root.as_ref())?, options, decode_file)
 }
 
-/// As [`image_folder`], with the classes split.
+/// Reads images like [`image_folder`], and splits the classes.
 ///
 /// If the root has the folders `train`, `val` (or `validation`) and `test`, the classes are
 /// their subfolders and `seed` is of no account. Otherwise the classes are shuffled by `seed`
@@ -198,7 +198,7 @@ pub fn image_folder(
 /// another, except at most three at the boundaries of the shares.
 ///
 /// # Errors
-/// As [`image_folder`], and if there are fewer than 3 classes to split, or one name is in two splits.
+/// The errors of [`image_folder`], fewer than 3 classes to split, or one name in two splits.
 ///
 /// # Source
 /// 64, 16 and 20 % are the shares of mini-ImageNet's 100 classes: Ravi and Larochelle (2017).

@@ -13,10 +13,10 @@ use crate::random::{Purpose, Stream};
 /// The classes to train, to validate and to test on, with their images, found but not decoded.
 pub(in crate::data) type Parts<E> = [Vec<Class<E>>; 3];
 
-/// What files call the three parts.
+/// Names of the three parts in files.
 pub(in crate::data) const PARTS: [&str; 3] = ["train", "val", "test"];
 
-/// What `make` gives for each of three parts, or its first error.
+/// The results of `make` for the three parts, or its first error.
 pub(in crate::data) fn try_each<A, T>(
     parts: [A; 3],
     make: impl FnMut(A) -> Result<T>,
@@ -50,9 +50,9 @@ pub(in crate::data) fn read_parts<E: Source>(
     decode: impl Fn(&E, PictureLimits) -> Result<DynamicImage> + Sync,
 ) -> Result<FolderReport<Splits>> {
     let counts = parts.each_ref().map(Vec::len);
-    let wanted = ["class to train on", "class to validate on", "class to test on"];
+    let expected = ["class to train on", "class to validate on", "class to test on"];
     if let Some(empty) = counts.iter().position(|&count| count == 0) {
-        return Err(DataError::no_classes(source, wanted[empty]));
+        return Err(DataError::no_classes(source, expected[empty]));
     }
     let classes: Vec<Class<E>> = parts.into_iter().flatten().collect();
     let mut names = HashSet::new();
@@ -88,11 +88,11 @@ fn first_word(digest: &[u8]) -> u64 {
     digest.iter().take(8).fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// How many of the classes are to train, to validate and to test on.
+/// Numbers of classes to train, to validate and to test on.
 pub(super) fn shares(classes: usize) -> Result<[usize; 3]> {
     if classes < 3 {
         let split = "a split into train, validation and test";
-        return Err(DataError::TooFewClasses { split, wanted: 3, found: classes });
+        return Err(DataError::TooFewClasses { split, expected: 3, actual: classes });
     }
     let share = |percent: usize| ((classes * percent + 50) / 100).max(1);
     let (validation, test) = (share(16), share(20));

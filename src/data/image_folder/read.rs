@@ -146,12 +146,12 @@ fn stretched(image: DynamicImage, shape: ImageShape) -> Vec<u8> {
 
 /// Moves the images that were read to the front, in order, and drops the rest.
 fn close_gaps(pixels: &mut Vec<u8>, whole: &[bool], values: usize) {
-    let mut kept = 0;
+    let mut count = 0;
     for (image, _) in whole.iter().enumerate().filter(|&(_, &whole)| whole) {
-        pixels.copy_within(image * values..(image + 1) * values, kept * values);
-        kept += 1;
+        pixels.copy_within(image * values..(image + 1) * values, count * values);
+        count += 1;
     }
-    pixels.truncate(kept * values);
+    pixels.truncate(count * values);
 }
 
 /// The name of each class and its images that were read.
@@ -168,7 +168,7 @@ fn whole_of<'a, E>(
         let own: Vec<_> = own.map(|(&image, _)| image).collect();
         let class = (*class).to_owned();
         if own.is_empty() {
-            return Err(DataError::EmptyClass { class, wanted: "image that can be read" });
+            return Err(DataError::EmptyClass { class, expected: "image that can be read" });
         }
         read.push((class, own));
     }

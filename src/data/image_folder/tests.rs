@@ -204,9 +204,9 @@ fn classes_are_shared_out_by_the_seed() {
 }
 
 /// Each class and the paths of its pictures, from the root on.
-fn listed(root: &Path, found: Result<Vec<(String, Vec<PathBuf>)>>) -> Vec<(String, Vec<String>)> {
+fn listed(root: &Path, actual: Result<Vec<(String, Vec<PathBuf>)>>) -> Vec<(String, Vec<String>)> {
     let inside = |path: PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-    let classes = found.unwrap().into_iter();
+    let classes = actual.unwrap().into_iter();
     classes.map(|(name, files)| (name, files.into_iter().map(inside).collect())).collect()
 }
 
@@ -258,8 +258,8 @@ fn a_folder_has_a_name_whatever_path_leads_to_it() {
 fn pictures_beside_folders_of_classes_are_an_error_that_names_them() {
     let root = folder(&[("owl/1.png", 1), ("wren/1.png", 1), ("stray.png", 1)]);
     let beside = "stray.png is a picture beside ";
-    for text in
-        [picture_files(&root), pictures_by_class(&root)].map(|found| found.unwrap_err().to_string())
+    for text in [picture_files(&root), pictures_by_class(&root)]
+        .map(|actual| actual.unwrap_err().to_string())
     {
         assert!(
             text.contains(beside) && text.contains("owl: a folder is one class of pictures"),

@@ -26,15 +26,15 @@ pub(super) struct Located {
 impl Archive {
     /// The halves of these names, each from the first place that has it.
     pub(super) fn open_all(dir: &Path, names: &[&str]) -> Result<Vec<Self>> {
-        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        let (mut archives, mut missing) = (Vec::new(), Vec::new());
         for name in names {
             match Self::open(dir, name)? {
-                Some(archive) => found.push(archive),
+                Some(archive) => archives.push(archive),
                 None => missing.push(format!("{name}.zip")),
             }
         }
         match missing.is_empty() {
-            true => Ok(found),
+            true => Ok(archives),
             false => Err(DataError::OmniglotMissing { dir: dir.to_path_buf(), missing }),
         }
     }
@@ -66,8 +66,8 @@ impl Archive {
             None => files_three_deep(&self.path)?.iter().filter_map(|file| located(file)).collect(),
         };
         if images.is_empty() {
-            let wanted = "images named Alphabet/characterNN/*.png";
-            return Err(DataError::no_classes(&self.path, wanted));
+            let expected = "images named Alphabet/characterNN/*.png";
+            return Err(DataError::no_classes(&self.path, expected));
         }
         Ok(images)
     }

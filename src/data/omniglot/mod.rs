@@ -76,7 +76,9 @@ impl Omniglot {
                 let page = decode_picture(encoded, &path, PictureLimits::default())?;
                 match decode::small_and_bright(page, out) {
                     decode::PUBLISHED => Ok(()),
-                    found => Err(DataError::ImageSize { path, wanted: decode::PUBLISHED, found }),
+                    actual => {
+                        Err(DataError::ImageSize { path, expected: decode::PUBLISHED, actual })
+                    }
                 }
             },
         )?;

@@ -66,13 +66,13 @@ impl fmt::Display for Split {
 const FINN: [usize; 3] = [1100, 100, 423];
 
 pub(super) fn finn(characters: &ImageSet, seed: u64) -> Result<Splits> {
-    let wanted = FINN.iter().sum();
-    let found = characters.classes();
-    if found < wanted {
-        return Err(DataError::TooFewClasses { split: "the Finn split", wanted, found });
+    let expected = FINN.iter().sum();
+    let actual = characters.classes();
+    if actual < expected {
+        return Err(DataError::TooFewClasses { split: "the Finn split", expected, actual });
     }
-    let order = Stream::new(seed, Purpose::SplitClasses, [0, 0]).permutation(found);
-    Ok(Splits::partition(characters, &order[..wanted], FINN))
+    let order = Stream::new(seed, Purpose::SplitClasses, [0, 0]).permutation(actual);
+    Ok(Splits::partition(characters, &order[..expected], FINN))
 }
 
 pub(super) fn vinyals(characters: &ImageSet, lists: &Path) -> Result<Splits> {

@@ -2,7 +2,7 @@ use fewshot_models::pickle::{Node, Objects, Step, Values};
 
 use super::{Array, Dtype, bytes_of};
 
-/// What the functions make that arrays, NumPy's numbers and bytes are written as. No other is known.
+/// The functions that build arrays, NumPy's numbers and bytes. Other functions are refused.
 #[derive(Default)]
 pub(super) struct Arrays {
     /// Bytes in [`Array::Decoded`].
@@ -101,8 +101,8 @@ fn array(values: &Values<Array>, shape: usize, dtype: usize, data: usize) -> Ste
         return Err("an array has no type or no bytes".into());
     };
     let shape = values.sizes(shape).ok_or("an array has no shape")?;
-    let wanted = shape.iter().try_fold(dtype.size, |all, &size| all.checked_mul(size));
-    match wanted == Some(bytes.len()) {
+    let length = shape.iter().try_fold(dtype.size, |all, &size| all.checked_mul(size));
+    match length == Some(bytes.len()) {
         true => Ok(Node::Object(Array::Of(shape, *dtype, data))),
         false => Err(format!("an array of {shape:?} has {} bytes", bytes.len())),
     }

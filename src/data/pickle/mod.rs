@@ -47,10 +47,10 @@ impl Pickle {
     pub(super) fn open(path: PathBuf) -> Result<Self, DataError> {
         let file = File::open(&path).map_err(DataError::read(&path))?;
         let length = file.metadata().map_err(DataError::read(&path))?.len() as usize;
-        Self::of(path, BufReader::new(file), length)
+        Self::read(path, BufReader::new(file), length)
     }
 
-    fn of(path: PathBuf, file: impl BufRead, length: usize) -> Result<Self, DataError> {
+    fn read(path: PathBuf, file: impl BufRead, length: usize) -> Result<Self, DataError> {
         match run(file, length, Arrays::default()) {
             Ok(values) => Ok(Self { path, values }),
             Err(reason) => Err(DataError::Pickle { path, reason }),
@@ -78,19 +78,19 @@ fn bytes_of(values: &Values<Array>, node: usize) -> Option<&[u8]> {
 }
 
 impl<'a> Value<'a> {
-    /// What a dictionary has under a name.
+    /// The value of a dictionary under a name.
     pub(super) fn get(self, key: &'a str) -> Result<Self, DataError> {
         let Node::Dict(pairs) = self.node() else { return Err(self.unlike("a dictionary")) };
         let pair = pairs.iter().rfind(|&&(name, _)| self.raw(name) == Some(key.as_bytes()));
         let &(_, node) = pair.ok_or_else(|| self.unlike(&format!("a dictionary with {key}")))?;
-        Ok(Self { name: key, ..self.at(node) })
+        Ok(Self { name: key, ..self.with_node(node) })
     }
 
     /// The names and values of a dictionary.
     pub(super) fn entries(self) -> Result<Vec<(String, Self)>, DataError> {
         let Node::Dict(pairs) = self.node() else { return Err(self.unlike("a dictionary")) };
         let names = self.texts_at(pairs.iter().map(|&(key, _)| key))?;
-        Ok(names.into_iter().zip(pairs.iter().map(|&(_, node)| self.at(node))).collect())
+        Ok(names.into_iter().zip(pairs.iter().map(|&(_, node)| self.with_node(node))).collect())
     }
 
     /// The texts of a list or tuple.
@@ -107,15 +107,15 @@ impl<'a> Value<'a> {
             left = left.checked_sub(length).ok_or_else(|| {
                 self.pickle.wrong(format!("{} has more text than the file", self.name))
             })?;
-            self.at(node).text()
+            self.with_node(node).text()
         };
         nodes.map(text).collect()
     }
 
-    /// What is in a list or tuple.
+    /// The elements of a list or tuple.
     pub(super) fn items(self) -> Result<Vec<Self>, DataError> {
         let Node::List(items) = self.node() else { return Err(self.unlike("a list")) };
-        Ok(items.iter().map(|&node| self.at(node)).collect())
+        Ok(items.iter().map(|&node| self.with_node(node)).collect())
     }
 
     pub(super) fn text(self) -> Result<String, DataError> {
@@ -157,7 +157,7 @@ impl<'a> Value<'a> {
         &self.pickle.values.nodes[self.node]
     }
 
-    fn at(self, node: usize) -> Self {
+    fn with_node(self, node: usize) -> Self {
         Self { node, ..self }
     }
 
@@ -165,8 +165,8 @@ impl<'a> Value<'a> {
         bytes_of(&self.pickle.values, node)
     }
 
-    fn unlike(self, wanted: &str) -> DataError {
-        self.pickle.wrong(format!("{} is not {wanted}", self.name))
+    fn unlike(self, expected: &str) -> DataError {
+        self.pickle.wrong(format!("{} is not {expected}", self.name))
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::data::image_files::{Py, pickled};
 
 fn open(bytes: &[u8]) -> Result<Pickle, String> {
-    Pickle::of("x.pkl".into(), bytes, bytes.len())
+    Pickle::read("x.pkl".into(), bytes, bytes.len())
         .map_err(|error| error.to_string().split_once(".pkl: ").unwrap().1.to_owned())
 }
 
@@ -113,8 +113,8 @@ fn a_small_file_does_not_become_large() {
     let text = [&b"\x80\x02X\x00\x10\0\0"[..], &[b'x'; 4096], b"q\x000"].concat();
     let text = [&text[..text.len() - 1], b"c_codecs\nencode\nq\x01"].concat();
     let again = b"h\x01h\x00X\x06\0\0\0latin1\x86R".repeat(100);
-    let found = open(&[&text[..], &again, b"."].concat()).err().unwrap();
-    assert!(found.starts_with("it decodes a text again and again"), "{found}");
+    let actual = open(&[&text[..], &again, b"."].concat()).err().unwrap();
+    assert!(actual.starts_with("it decodes a text again and again"), "{actual}");
 
     let text = [&b"\x80\x02X\x00\x10\0\0"[..], &[b'x'; 4096], b"q\0"].concat();
     let list = [&text[..], b"](", &b"h\0".repeat(100), b"e."].concat();

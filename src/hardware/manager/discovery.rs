@@ -3,8 +3,9 @@ use std::marker::PhantomData;
 use burn::prelude::DeviceOps;
 use burn::tensor::backend::{Backend, DeviceId};
 
+use super::dispatch::device_of;
 use crate::hardware::{
-    DetectedDevice, Detection, DeviceClass, DeviceKey, DevicePreference, HardwareError, Inventory,
+    DetectedDevice, Detection, DeviceClass, DeviceInfo, DevicePreference, HardwareError, Inventory,
     Platform, ProbeResult, Registry, Tier, platforms,
 };
 
@@ -32,11 +33,12 @@ pub(super) fn inventory<B: Backend>(preference: &DevicePreference) -> Inventory 
     found
 }
 
-/// The device of `B` with this key.
-pub(super) fn device<B: Backend>(key: &DeviceKey) -> Result<B::Device, HardwareError> {
+/// The device of `B` of which this is known.
+pub(super) fn device<B: Backend>(info: &DeviceInfo) -> Result<B::Device, HardwareError> {
+    let key = &info.key;
     match key.platform == OWN {
         true => numbered::<B>(key.index).map_err(|error| HardwareError::unavailable(key, error)),
-        false => platforms::device_of::<B>(key),
+        false => device_of::<B>(info),
     }
 }
 

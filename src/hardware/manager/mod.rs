@@ -1,24 +1,26 @@
 //! The devices of one backend type, and work on them.
 
 mod discovery;
+mod dispatch;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
 
-use burn::backend::Autodiff;
-use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::module::Module;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::Backend;
 use rayon::ThreadPool;
 
-use super::config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
+pub use dispatch::{Work, run_on};
+
+use super::config::{Determinism, HardwareConfig, MemoryBudget};
 use super::{
     Bytes, DeviceInfo, HardwareError, Inventory, MemoryReport, MemoryScope, MemoryStats, Precision,
     Rejection, Tier, memory_stats, release, to_device,
 };
 
-/// The devices of one backend type, chosen and set up as a [`HardwareConfig`] says.
+/// The devices of one backend type, and what of their memory may be used.
 ///
-/// The choice between backends is [`Inventory::select`] and [`run_on`](super::run_on).
+/// [`detect`](Self::detect) chooses and sets them up as a [`HardwareConfig`] says, for a program that names its
+/// backend. Where the backend is chosen at run time, as by [`Inventory::select`], [`run_on`] gives [`Work`] its manager.
 ///
 /// # Example
 /// ```
@@ -34,24 +36,10 @@ use super::{
 /// ```
 #[derive(Debug)]
 pub struct HardwareManager<B: Backend> {
-    config: HardwareConfig,
+    memory: MemoryBudget,
     devices: Vec<(DeviceInfo, B::Device)>,
     skipped: Vec<Rejection>,
     threads: Option<ThreadPool>,
-}
-
-/// Work that needs a backend that differentiates.
-pub trait DifferentiableWork<B: Backend> {
-    /// What it gives back.
-    type Output;
-
-    /// Runs on `device`, with a backend that differentiates on top of `B`. A learner that has
-    /// segments is to be told `checkpointing`, as by
-    /// [`EmbeddingLearner::with_checkpointing`](crate::learners::EmbeddingLearner::with_checkpointing):
-    /// a backend knows nothing of them.
-    fn run<A>(self, device: &A::Device, checkpointing: Checkpointing) -> Self::Output
-    where
-        A: AutodiffBackend<InnerBackend = B, Device = B::Device>;
 }
 
 impl<B: Backend> HardwareManager<B> {
@@ -69,18 +57,24 @@ impl<B: Backend> HardwareManager<B> {
     fn among(inventory: Inventory, config: HardwareConfig) -> Result<Self, HardwareError> {
         let (infos, skipped) = chosen(inventory, &config)?;
         let devices = infos.into_iter().map(|info| {
-            let device = discovery::device::<B>(&info.key)?;
+            let device = discovery::device::<B>(&info)?;
             if let Some(seed) = config.seed {
                 B::seed(&device, seed);
             }
             Ok((info, device))
         });
-        Ok(Self {
-            devices: devices.collect::<Result<_, _>>()?,
-            skipped,
-            threads: config.threads.map(pool).transpose()?,
-            config,
-        })
+        let manager = Self::new(devices.collect::<Result<_, _>>()?).with_memory(config.memory);
+        Ok(Self { skipped, threads: config.threads.map(pool).transpose()?, ..manager })
+    }
+
+    /// At least one device.
+    fn new(devices: Vec<(DeviceInfo, B::Device)>) -> Self {
+        Self { memory: MemoryBudget::default(), devices, skipped: Vec::new(), threads: None }
+    }
+
+    /// The same devices with this part of their memory.
+    pub fn with_memory(self, memory: MemoryBudget) -> Self {
+        Self { memory, ..self }
     }
 
     /// The first of the devices, on which everything is placed.
@@ -108,7 +102,7 @@ impl<B: Backend> HardwareManager<B> {
     /// # Errors
     /// [`HardwareError::Config`] for a share where the device does not tell how much is free.
     pub fn budget(&self) -> Result<Bytes, HardwareError> {
-        match (self.config.memory, self.info().memory.free) {
+        match (self.memory, self.info().memory.free) {
             (MemoryBudget::Bytes(bytes), _) => Ok(bytes),
             (MemoryBudget::Share(share), Some(free)) => Ok(Bytes((share * free.0 as f64) as u64)),
             (MemoryBudget::Share(_), None) => {
@@ -142,19 +136,6 @@ impl<B: Backend> HardwareManager<B> {
         match &self.threads {
             Some(threads) => threads.install(measured),
             None => measured(),
-        }
-    }
-
-    /// Runs `work` on a backend that differentiates and recomputes what was asked for.
-    pub fn differentiate<W: DifferentiableWork<B>>(&self, work: W) -> W::Output {
-        let checkpointing = self.config.checkpointing;
-        match checkpointing {
-            Checkpointing::Nothing | Checkpointing::Segments => {
-                work.run::<Autodiff<B>>(self.device(), checkpointing)
-            }
-            Checkpointing::Balanced => {
-                work.run::<Autodiff<B, BalancedCheckpointing>>(self.device(), checkpointing)
-            }
         }
     }
 }

@@ -6,7 +6,7 @@ use fewshot_models::MlpConfig;
 
 use super::discovery::CustomBackend;
 use super::*;
-use crate::hardware::{Detection, DeviceClass, Platform, Registry, fixtures};
+use crate::hardware::{Detection, DeviceClass, DeviceKey, Platform, Registry, fixtures};
 
 fn detect(config: HardwareConfig) -> Result<HardwareManager<Flex>, HardwareError> {
     HardwareManager::detect(config)
@@ -117,6 +117,31 @@ fn more_devices_than_there_are_is_an_error() {
     assert!(refused(wanted(0)).starts_with("devices: "));
 }
 
+/// Names of the devices of a manager.
+struct Names;
+
+impl Work for Names {
+    type Output = Vec<String>;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Vec<String> {
+        hardware.devices().map(|(info, device)| format!("{} {device:?}", info.key)).collect()
+    }
+}
+
+#[test]
+fn work_runs_on_devices_of_one_backend_alone() {
+    let info = detect(HardwareConfig::new()).unwrap().info().clone();
+    assert_eq!(run_on(vec![info.clone()], Names).unwrap().len(), 1);
+    let with_key = |key| DeviceInfo { key, ..info.clone() };
+    let refused = |devices| run_on(devices, Names).unwrap_err().to_string();
+    let error = refused(vec![info.clone(), with_key(DeviceKey::new("vulkan", 0))]);
+    assert!(error.contains("vulkan:0") && error.contains("another backend"), "{error}");
+    let error = refused(vec![with_key(DeviceKey::new("abacus", 0))]);
+    assert!(error.contains("built without a backend"), "{error}");
+    assert!(refused(vec![with_key(DeviceKey::new("flex", 1))]).contains("only device 0"));
+    assert!(refused(Vec::new()).starts_with("devices: "));
+}
+
 #[test]
 fn a_seed_repeats_what_the_backend_draws() {
     let drawn = |seed| {
@@ -135,7 +160,7 @@ fn a_backend_of_ones_own_is_tried_like_any_other() {
     let [device] = &inventory.devices[..] else { panic!("{inventory:?}") };
     assert_eq!((device.key.to_string(), device.class), ("own:0".to_owned(), DeviceClass::Other));
     assert!(device.capabilities.dtype("f32").arithmetic && device.memory.total.is_none());
-    assert!(discovery::device::<Flex>(&device.key).is_ok());
+    assert!(discovery::device::<Flex>(device).is_ok());
     assert!(
         CustomBackend::<Flex>(PhantomData).probe(1 << 20).unwrap_err().contains("out of range")
     );

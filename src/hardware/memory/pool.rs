@@ -69,7 +69,7 @@ impl Pool {
 
 #[cfg(feature = "cuda")]
 fn driver_memory(index: usize) -> Option<(Bytes, Bytes)> {
-    let memory = crate::hardware::platforms::cuda_memory(index).ok()?;
+    let memory = crate::hardware::platforms::cuda::memory(index).ok()?;
     memory.total.zip(memory.free)
 }
 

@@ -14,7 +14,7 @@ use crate::hardware::{
 /// Nvidia's devices, through the driver's library; which of them, `CUDA_VISIBLE_DEVICES` says.
 pub(super) struct Cuda;
 
-pub(super) fn device(index: usize) -> CudaDevice {
+pub(in crate::hardware) fn device(index: usize) -> CudaDevice {
     CudaDevice::new(index)
 }
 

@@ -22,7 +22,7 @@ impl<B: Backend> Host<B> {
 }
 
 /// Burn's CPU backends have one device.
-pub(super) fn device<D: Default>(index: usize) -> Result<D, String> {
+pub(in crate::hardware) fn device<D: Default>(index: usize) -> Result<D, String> {
     match index {
         0 => Ok(D::default()),
         _ => Err("it has only device 0".to_owned()),

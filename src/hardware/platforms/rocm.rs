@@ -12,7 +12,7 @@ use crate::hardware::{DetectedDevice, DeviceClass, Platform, ProbeResult, Tier};
 /// AMD's devices. Compiled, never run: no machine of ours has one.
 pub(super) struct Rocm;
 
-pub(super) fn device(index: usize) -> RocmDevice {
+pub(in crate::hardware) fn device(index: usize) -> RocmDevice {
     RocmDevice::new(index)
 }
 

@@ -9,7 +9,7 @@ use super::cube;
 use crate::hardware::{DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier};
 
 /// The interface that Burn's wgpu backend goes through on this system.
-pub(super) const NAME: &str = match API {
+pub(in crate::hardware) const NAME: &str = match API {
     Backend::Metal => "metal",
     Backend::BrowserWebGpu => "webgpu",
     _ => "vulkan",
@@ -30,7 +30,7 @@ const DEFAULT: &str = "CUBECL_WGPU_DEFAULT_DEVICE";
 pub(super) struct Wgpu;
 
 /// The device with this number among all adapters.
-pub(super) fn device(index: usize) -> Result<WgpuDevice, String> {
+pub(in crate::hardware) fn device(index: usize) -> Result<WgpuDevice, String> {
     let adapters = adapters()?;
     let known = adapters.len();
     let adapter = adapters.into_iter().nth(index);

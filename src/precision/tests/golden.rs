@@ -75,10 +75,10 @@ fn every_state_and_every_step_is_that_of_pytorch() {
     let cases = golden();
     assert_eq!(cases.len(), 7);
     for (name, case) in &cases {
-        let found = rows(case);
+        let actual = rows(case);
         assert!(case.rows.len() > 8, "{name}");
-        for wanted in &case.rows {
-            assert_eq!(found[wanted.0 - 1], *wanted, "{name}");
+        for expected in &case.rows {
+            assert_eq!(actual[expected.0 - 1], *expected, "{name}");
         }
     }
 }

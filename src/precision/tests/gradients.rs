@@ -33,8 +33,8 @@ fn scaled_gradients_are_the_scale_times_the_gradients() {
         let (layer, loss) = layer();
         let scaled = scale(value).scale(loss).backward(&layer);
         assert_eq!(scaled.scale().value(), value);
-        let wanted = [3.0, 4.0, 1.0].map(|gradient| gradient * value);
-        assert_eq!(read(scaled.gradients(), &layer), wanted);
+        let expected = [3.0, 4.0, 1.0].map(|gradient| gradient * value);
+        assert_eq!(read(scaled.gradients(), &layer), expected);
         let (gradients, scale) = scaled.into_parts();
         let again = ScaledGrads::new(gradients, scale).unscale::<B, _>(&layer).unwrap();
         assert_eq!(read(again.gradients(), &layer), [3.0, 4.0, 1.0]);
@@ -45,8 +45,8 @@ fn scaled_gradients_are_the_scale_times_the_gradients() {
 fn a_chain_of_passes_gets_the_scaled_loss() {
     let (_, loss) = layer();
     let plain: f32 = loss.clone().into_scalar();
-    let found: f32 = scale(8.0).scale(loss).into_inner().into_scalar();
-    assert_eq!(found, 8.0 * plain);
+    let actual: f32 = scale(8.0).scale(loss).into_inner().into_scalar();
+    assert_eq!(actual, 8.0 * plain);
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn the_norm_is_that_of_the_unscaled_gradients() {
     for value in [1.0, 65536.0, 0.25, 3.0] {
         let (layer, gradients) = finite(scale(value));
         assert!((gradients.norm() - 26f64.sqrt()).abs() < 1e-6, "{value}: {}", gradients.norm());
-        for (found, wanted) in read(gradients.gradients(), &layer).iter().zip([3.0, 4.0, 1.0]) {
-            assert!((found - wanted).abs() < 1e-6, "{value}: {found}");
+        for (actual, expected) in read(gradients.gradients(), &layer).iter().zip([3.0, 4.0, 1.0]) {
+            assert!((actual - expected).abs() < 1e-6, "{value}: {actual}");
         }
     }
 }
@@ -93,8 +93,8 @@ fn one_element_that_is_not_finite_spoils_the_step() {
         let (mut gradients, scale) = scale(value).scale(loss).backward(&layer).into_parts();
         let spoilt = Tensor::<Flex, 2>::from_floats([[1.0], [wrong]], &Default::default());
         gradients.register(layer.weight.id, spoilt);
-        let found = ScaledGrads::new(gradients, scale).unscale::<B, _>(&layer);
-        assert_eq!(found.err(), Some(NonFinite { scale }), "{wrong}");
+        let actual = ScaledGrads::new(gradients, scale).unscale::<B, _>(&layer);
+        assert_eq!(actual.err(), Some(NonFinite { scale }), "{wrong}");
     }
 }
 
@@ -122,8 +122,8 @@ fn clipping_cuts_the_norm_to_the_limit_and_keeps_the_direction() {
     let clipped = gradients.clip_norm::<B, _>(&layer, 2.0);
     assert_eq!(clipped.norm(), 2.0);
     let factor = 2.0 / 26f32.sqrt();
-    for (found, raw) in read(clipped.gradients(), &layer).iter().zip([3.0, 4.0, 1.0]) {
-        assert!((found - raw * factor).abs() < 1e-6);
+    for (actual, raw) in read(clipped.gradients(), &layer).iter().zip([3.0, 4.0, 1.0]) {
+        assert!((actual - raw * factor).abs() < 1e-6);
     }
     let (layer, gradients) = finite(LossScale::ONE);
     let kept = gradients.clip_norm::<B, _>(&layer, 100.0);
@@ -198,8 +198,8 @@ fn a_parameter_used_twice_is_counted_unscaled_and_clipped_once() {
     assert!((finite.norm() - 50f64.sqrt()).abs() < 1e-6);
     assert_eq!(read(finite.gradients(), &tied), [5.0, 5.0, 5.0, 5.0]);
     let clipped = finite.clip_norm::<B, _>(&tied, 50f64.sqrt() / 5.0);
-    for found in read(clipped.gradients(), &tied) {
-        assert!((found - 1.0).abs() < 1e-6, "{found}");
+    for actual in read(clipped.gradients(), &tied) {
+        assert!((actual - 1.0).abs() < 1e-6, "{actual}");
     }
 }
 
@@ -211,16 +211,16 @@ fn of_type(dtype: FloatDType) -> Single<B> {
 #[test]
 fn gradients_in_half_precision_are_refused_before_the_scale_changes() {
     let cases = [(FloatDType::F16, DType::F16, "f16"), (FloatDType::BF16, DType::BF16, "bf16")];
-    for (dtype, found, name) in cases {
+    for (dtype, actual, name) in cases {
         let module = of_type(dtype);
         let config = GradScalerConfig::new().with_growth_interval(1);
         let mut scaler = config.init().unwrap();
         let before = scaler.state();
         let gradients = module.gradients(f32::NAN, scaler.loss_scale());
         let error = scaler.unscale::<B, _>(gradients, &module).unwrap_err();
-        assert_eq!(error, ScaleError::HalfGradient { found });
-        let wanted = "gradients to unscale must be f32 or f64, as their parameters, found";
-        assert_eq!(error.to_string(), format!("{wanted} {name}"));
+        assert_eq!(error, ScaleError::HalfGradient { dtype: actual });
+        let expected = "gradients to unscale must be f32 or f64, as their parameters, found";
+        assert_eq!(error.to_string(), format!("{expected} {name}"));
         assert_eq!(scaler.state(), before);
     }
 }

@@ -18,8 +18,8 @@ fn skipped_steps_are_counted_and_say_their_scale() {
     for slope in [1.0, f32::NAN, 1.0, f32::INFINITY, f32::NEG_INFINITY, 1.0] {
         assert_eq!(step(&mut scaler, slope), Ok(slope.is_finite()));
     }
-    let wanted = GradScalerState { scale: 8192.0, growth_tracker: 1, skipped: 3 };
-    assert_eq!((scaler.state(), scaler.skipped()), (wanted, 3));
+    let expected = GradScalerState { scale: 8192.0, growth_tracker: 1, skipped: 3 };
+    assert_eq!((scaler.state(), scaler.skipped()), (expected, 3));
     let module = single();
     let gradients = module.gradients(f32::NAN, scaler.loss_scale());
     let skipped = scaler.unscale::<B, _>(gradients, &module).unwrap().unwrap_err();
@@ -58,7 +58,7 @@ fn gradients_of_another_scale_are_refused_and_change_nothing() {
     assert_eq!(step(&mut scaler, f32::NAN), Ok(false));
     let before = scaler.state();
     let error = scaler.unscale::<B, _>(old, &module).unwrap_err();
-    assert_eq!(error, ScaleError::OtherScale { found: 65536.0, present: 32768.0 });
+    assert_eq!(error, ScaleError::OtherScale { scale: 65536.0, present: 32768.0 });
     assert_eq!(scaler.state(), before);
 }
 
@@ -127,17 +127,17 @@ fn settings_without_meaning_are_refused_with_their_numbers() {
         (new().with_init_scale(f32::INFINITY), "initial loss scale must be finite, found inf"),
         (new().with_init_scale(f32::NAN), "initial loss scale must be finite, found NaN"),
     ];
-    for (config, wanted) in cases {
-        let found = config.init().unwrap_err().to_string();
-        assert_eq!(found, format!("the {wanted}"));
+    for (config, expected) in cases {
+        let actual = config.init().unwrap_err().to_string();
+        assert_eq!(actual, format!("the {expected}"));
     }
 }
 
 #[test]
 fn defaults_are_those_of_pytorch_with_a_floor_of_one() {
-    let found = GradScalerConfig::new();
-    let wanted = (65536.0, 2.0, 0.5, 2000, 1.0);
-    let (init, growth) = (found.init_scale, found.growth_factor);
-    let (backoff, interval) = (found.backoff_factor, found.growth_interval);
-    assert_eq!((init, growth, backoff, interval, found.min_scale), wanted);
+    let actual = GradScalerConfig::new();
+    let expected = (65536.0, 2.0, 0.5, 2000, 1.0);
+    let (init, growth) = (actual.init_scale, actual.growth_factor);
+    let (backoff, interval) = (actual.backoff_factor, actual.growth_interval);
+    assert_eq!((init, growth, backoff, interval, actual.min_scale), expected);
 }

@@ -79,13 +79,15 @@ pub(crate) fn serve(args: &ServeArgs) -> Result {
     backend::start(&args.device, args)
 }
 
-impl Job for &ServeArgs {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
+impl Work for &ServeArgs {
+    type Output = Result;
+
+    fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
         let _lock = match self.read_only {
             true => None,
             false => Some(lock(&self.model, "fewshot serve")?),
         };
-        let mut gallery = open::<B>(self, &place.device)?;
+        let mut gallery = open::<B>(self, hardware.device())?;
         let address = SocketAddr::new(self.host, self.port);
         let listener = TcpListener::bind(address)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
@@ -104,10 +106,7 @@ impl Job for &ServeArgs {
     }
 }
 
-fn open<B: AutodiffBackend>(
-    args: &ServeArgs,
-    device: &B::Device,
-) -> Result<Gallery<B::InnerBackend>> {
+fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>> {
     let file = &args.model;
     let Some(backbone) = &args.backbone else {
         // Clap asks for no --backbone where it conflicts with what is there.
@@ -126,12 +125,12 @@ fn open<B: AutodiffBackend>(
         let file = file.display();
         return Err(usage!("--backbone begins a new model, and {file} is there already"));
     }
-    let known = AdaptedModel::<B::InnerBackend>::methods();
+    let known = AdaptedModel::<B>::methods();
     if let Some(name) = args.method.clone().filter(|name| !known.contains(&name.as_str())) {
         return Err(AdaptedModelError::UnknownMethod { name, known }.into());
     }
     let Embedder { backbone: network, method, without_averages } =
-        NetworkSpec::named(backbone).open::<B>(device)?;
+        NetworkSpec::named(backbone).open::<Autodiff<B>>(device)?;
     if let Some(trained_by) = without_averages {
         return Err(usage!(
             "{backbone} was trained by {trained_by}, which gathers no running averages of batch-norm: make a model \

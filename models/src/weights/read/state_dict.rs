@@ -53,7 +53,7 @@ impl StateDict {
     /// The tensors, where `place` finds the storages and says how many bytes each has.
     ///
     /// # Errors
-    /// With the first whose storage is not found, or is not as it says.
+    /// The error of the first tensor whose storage is absent, or has another size than the tensor declares.
     pub(super) fn stored(
         self,
         file: &Rc<File>,
@@ -62,11 +62,11 @@ impl StateDict {
     ) -> Step<BTreeMap<String, Stored>> {
         let mut stored = |tensor: &Tensor| {
             let storage = storage(&self.values, tensor.storage)?;
-            let (place, found) = place(&storage)?;
+            let (place, length) = place(&storage)?;
             let declared = storage.elements as u64 * storage.kind.size() as u64;
-            if found != declared {
+            if length != declared {
                 return Err(format!(
-                    "declares a storage of {declared} bytes, that of the file has {found}"
+                    "declares a storage of {declared} bytes, that of the file has {length}"
                 ));
             }
             let offset = match self.values.nodes[tensor.offset] {

@@ -111,5 +111,5 @@ fn an_image_of_another_size_is_named() {
     let path = dir.path().join("images_background.zip");
     zipped(&path, &[("Greek/character01/0001_01.png".into(), black(28, 30))]);
     let text = message(&dir);
-    assert!(text.ends_with("0001_01.png has 30x28 pixels, wanted are 105x105"), "{text}");
+    assert!(text.ends_with("0001_01.png has 30x28 pixels, not 105x105"), "{text}");
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use fewshot::episode::TaskSource;
-use fewshot::hardware::{Bytes, SearchBudget};
+use fewshot::hardware::{DeviceInfo, MemoryBudget, SearchBudget};
 use fewshot::kernels::{Route, route};
 use fewshot::learners::MetaLearner;
 use fewshot::train::{MetaTrainer, Trained, TrainingReport, find_meta_batch};
@@ -28,12 +28,15 @@ pub(crate) struct Tasks<T> {
     pub(crate) meta_batch: u64,
 }
 
-pub(crate) struct Fitting<'a, B: Backend> {
+/// A training run, with settings that its resumption must repeat.
+pub(crate) struct Run<'a, S, T> {
     pub(crate) args: &'a TrainArgs,
-    pub(crate) place: &'a Place<B>,
-    pub(crate) world: &'a World,
+    pub(crate) settings: S,
+    pub(crate) tasks: Tasks<T>,
+    pub(crate) world: World,
     /// Defaults of the steps, and of the steps between validations and between checkpoints.
     pub(crate) pace: [u64; 3],
+    /// Tasks at once: `--micro-batch`, or as many as fit if these are fewer.
     pub(crate) micro_batch: Option<usize>,
 }
 
@@ -52,7 +55,7 @@ impl<L> Fitted<L> {
         }
     }
 
-    pub(crate) fn json<B: Backend>(&self, place: &Place<B>) -> Value {
+    pub(crate) fn json<B: Backend>(&self, hardware: &HardwareManager<B>) -> Value {
         let episodes_per_s = rounded(self.report.episodes_per_s, 2);
         let mut json = json!({
             "steps": self.report.steps,
@@ -61,31 +64,36 @@ impl<L> Fitted<L> {
             "peak_rss_mb": peak_rss_mb(),
             "run": self.folder.display().to_string(),
         });
-        join(&mut json, place.json());
+        join(&mut json, backend::fields(hardware));
         join(&mut json, used(&self.report, self.peak_memory_mb));
         json
     }
 }
 
-impl<B: AutodiffBackend> Fitting<'_, B> {
-    /// Trains `learner` by outer steps of `optimizer` at its rate on tasks of `data`, printed as `what`; a
-    /// resumption must repeat `settings`.
-    pub(crate) fn fit<T: TaskSource + Clone, L: MetaLearner<B, T::Kind>>(
+impl<S: Serialize, T: TaskSource + Clone> Run<'_, S, T> {
+    /// `--memory-budget`, or nine tenths of what is free to this process.
+    pub(super) fn memory(&self, info: &DeviceInfo) -> MemoryBudget {
+        let share = 0.9 / backend::sharers(info, self.world.size()) as f64;
+        self.args.memory_budget.map_or(MemoryBudget::Share(share), MemoryBudget::Bytes)
+    }
+
+    /// Trains `learner` by outer steps of `optimizer` at its rate on tasks of `data`, printed as `what`.
+    pub(crate) fn fit<B: AutodiffBackend, L: MetaLearner<B, T::Kind>>(
         &self,
+        hardware: &HardwareManager<B::InnerBackend>,
         learner: L,
         (optimizer, rate): (impl Optimizer<L, B>, impl LrScheduler),
-        tasks: &Tasks<T>,
-        settings: &impl Serialize,
         data: &str,
         what: impl Display,
     ) -> Result<Fitted<L::InnerModule>> {
-        let (args, scale, place) = (self.args, &self.args.scale, self.place);
+        let Self { args, settings, tasks, .. } = self;
+        let scale = &args.scale;
         let folder = self.folder(data)?;
-        let (method, run) = (args.method, folder.display());
-        print_status(format_args!("training {method} on {what}, {place}; run folder {run}"));
+        let (method, phrase, run) = (args.method, backend::phrase(hardware), folder.display());
+        print_status(format_args!("training {method} on {what}, {phrase}; run folder {run}"));
         let interrupt = Interrupt::listen()?;
         let micro_batch = match scale.auto_batch {
-            true => self.largest_micro_batch(&learner, &optimizer, tasks)?,
+            true => self.largest_micro_batch::<B, L, _>(hardware, &learner, &optimizer)?,
             false => self.micro_batch,
         };
         let [steps, validate_every, checkpoint_every] = self.pace;
@@ -119,8 +127,9 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         if let Some(patience) = args.patience {
             trainer = trainer.patience(patience);
         }
-        let train = || trainer.fit_on::<B>(place.devices.clone());
-        let (trained, peak_memory_mb) = with_peak(place, scale.profile, train);
+        let devices = hardware.devices().map(|(_, device)| device.clone()).collect();
+        let train = || trainer.fit_on::<B>(devices);
+        let (trained, peak_memory_mb) = with_peak::<B, _>(hardware, scale.profile, train);
         let Trained { learner, report } = trained?;
         interrupt.saved.store(true, Ordering::Relaxed);
         if scale.profile {
@@ -130,28 +139,27 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
     }
 
     /// The largest micro-batch that fits, in every process; `None` if that is a meta-batch.
-    fn largest_micro_batch<T: TaskSource, L: MetaLearner<B, T::Kind>, O: Optimizer<L, B>>(
+    fn largest_micro_batch<B: AutodiffBackend, L: MetaLearner<B, T::Kind>, O: Optimizer<L, B>>(
         &self,
+        hardware: &HardwareManager<B::InnerBackend>,
         learner: &L,
         optimizer: &O,
-        tasks: &Tasks<T>,
     ) -> Result<Option<usize>> {
-        let free = self.place.free_of(self.world.size());
-        let Some(budget) = self.args.memory_budget.or(share_of(free)) else {
-            let label = self.place.label();
+        let Ok(budget) = hardware.budget() else {
+            let label = backend::label(hardware.info());
             return Err(usage!(
                 "--auto-batch needs to know the memory of {label}: give --memory-budget"
             ));
         };
-        let accumulate = self.args.scale.accumulate;
-        let replicas = (self.place.devices.len() * self.world.size()) as u64;
+        let (tasks, accumulate) = (&self.tasks, self.args.scale.accumulate);
+        let replicas = (hardware.devices().count() * self.world.size()) as u64;
         let share = tasks.meta_batch.saturating_mul(accumulate) / replicas;
         let most = usize::try_from(tasks.meta_batch.min(share)).unwrap_or(usize::MAX).max(1);
-        let (source, device) = (&tasks.train, &self.place.device);
+        let (source, device) = (&tasks.train, hardware.device());
         let keep_free = self.args.scale.auto_batch_margin;
         let budget = SearchBudget { bytes: budget, keep_free };
         let found = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
-        let chosen = smallest(self.world, found.chosen)?;
+        let chosen = smallest(&self.world, found.chosen)?;
         print_status(format_args!("{chosen} of {most} tasks fit {} at once", budget.usable()));
         Ok((chosen < most || replicas > accumulate).then_some(chosen))
     }
@@ -168,10 +176,6 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         self.world.broadcast(&mut name)?;
         Ok(PathBuf::from(String::from_utf8_lossy(&name).into_owned()))
     }
-}
-
-pub(super) fn share_of(free: Option<Bytes>) -> Option<Bytes> {
-    free.map(|free| Bytes(free.0 / 10 * 9))
 }
 
 fn free_folder(kind: &str) -> Result<String> {
