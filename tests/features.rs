@@ -353,16 +353,16 @@ mod episodes {
         let sampler = |protocol| FeatureSampler::new(clusters(3, 6, 1), protocol, 0);
         assert!(sampler(PROTOCOL).is_ok());
         let error = sampler(Protocol::new(4, 1).with_queries(1)).unwrap_err();
-        assert_eq!(error, EpisodeError::NotEnoughClasses { ways: 4, found: 3 });
+        assert_eq!(error, EpisodeError::NotEnoughClasses { ways: 4, actual: 3 });
         let error = sampler(Protocol::new(3, 3).with_queries(4)).unwrap_err();
-        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 7, found: 6, .. }));
+        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 7, actual: 6, .. }));
         assert!(sampler(Protocol::new(3, 0)).is_err());
         let spread =
             |alpha| sampler(PROTOCOL).unwrap().with_query_counts(QueryCounts::Dirichlet { alpha });
         // One class may get all queries.
         let error = spread(2).unwrap_err();
-        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 14, found: 6, .. }));
-        assert!(matches!(spread(0).unwrap_err(), EpisodeError::Alpha { found: 0, .. }));
+        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 14, actual: 6, .. }));
+        assert!(matches!(spread(0).unwrap_err(), EpisodeError::Alpha { actual: 0, .. }));
     }
 }
 
