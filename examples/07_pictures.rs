@@ -29,9 +29,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let device = Default::default();
     let backbone = PretrainedBackbone::<Flex>::load(name, weights, &device)?;
-    let model = AdaptedModel::of_folder(backbone, "simpleshot", support)?;
-    if let Some(left_out) = model.left_out() {
-        println!("{:.1} % right of pictures that were left out", left_out.accuracy());
+    let model = AdaptedModel::from_folder(backbone, "simpleshot", support)?;
+    if let Some(validation) = model.cross_validation() {
+        println!("{:.1} % right of pictures that were left out", validation.accuracy());
     }
 
     for path in pictures {

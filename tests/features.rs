@@ -8,11 +8,10 @@ use burn::backend::Flex;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot::data::{Comparison, DataError, Features, ImageSet, ImageShape};
+use fewshot::data::{DataError, Features, ImageSet, ImageShape};
 use fewshot::episode::{EpisodeError, FeatureBatch, FeatureSampler, Protocol, QueryCounts};
 use fewshot::learners::accuracies;
-use fewshot::learners::heads::{AnyHead, EmbeddedSupport, FittedHead, Head};
-use fewshot::metric::{Metric, scores};
+use fewshot::learners::heads::{AnyHead, EmbeddedSupport, FittedHead, Head, Prototypes};
 use fewshot::train::FeatureTest;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -354,67 +353,21 @@ mod episodes {
         let sampler = |protocol| FeatureSampler::new(clusters(3, 6, 1), protocol, 0);
         assert!(sampler(PROTOCOL).is_ok());
         let error = sampler(Protocol::new(4, 1).with_queries(1)).unwrap_err();
-        assert_eq!(error, EpisodeError::NotEnoughClasses { ways: 4, found: 3 });
+        assert_eq!(error, EpisodeError::NotEnoughClasses { ways: 4, actual: 3 });
         let error = sampler(Protocol::new(3, 3).with_queries(4)).unwrap_err();
-        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 7, found: 6, .. }));
+        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 7, actual: 6, .. }));
         assert!(sampler(Protocol::new(3, 0)).is_err());
         let spread =
             |alpha| sampler(PROTOCOL).unwrap().with_query_counts(QueryCounts::Dirichlet { alpha });
         // One class may get all queries.
         let error = spread(2).unwrap_err();
-        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 14, found: 6, .. }));
-        assert!(matches!(spread(0).unwrap_err(), EpisodeError::Alpha { found: 0, .. }));
+        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 14, actual: 6, .. }));
+        assert!(matches!(spread(0).unwrap_err(), EpisodeError::Alpha { actual: 0, .. }));
     }
 }
 
 mod tests {
     use super::*;
-
-    /// Nearest class means as `comparison` says, in plain tensor operations.
-    #[derive(Module, Clone, Debug)]
-    struct Nearest {
-        #[module(skip)]
-        comparison: Comparison,
-        looked_up: bool,
-    }
-
-    impl Nearest {
-        fn prepared<B: Backend>(&self, rows: Tensor<B, 3>) -> Tensor<B, 3> {
-            let device = rows.device();
-            let rows = match &self.comparison.center {
-                Some(center) => {
-                    rows - Tensor::<B, 1>::from_floats(&center[..], &device).unsqueeze()
-                }
-                None => rows,
-            };
-            if !self.comparison.normalize {
-                return rows;
-            }
-            let norm = rows.clone().powi_scalar(2).sum_dim(2).sqrt().clamp_min(1e-12);
-            rows / norm
-        }
-    }
-
-    impl<B: Backend> Head<B> for Nearest {
-        const NAME: &'static str = "nearest";
-
-        fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
-            let rows = self.prepared(support.embeddings.clone());
-            let prototypes = support.with_embeddings(rows).prototypes();
-            let head = self.clone();
-            FittedHead::new(support.ways, move |queries| {
-                scores(head.prepared(queries), prototypes.clone(), head.comparison.metric)
-            })
-        }
-
-        fn comparison(&self) -> Option<Comparison> {
-            self.looked_up.then(|| self.comparison.clone())
-        }
-
-        fn settings(&self) -> Value {
-            json!({ "normalize": self.comparison.normalize })
-        }
-    }
 
     /// Says the class of the first query, of all queries of the episode.
     #[derive(Module, Clone, Debug)]
@@ -442,80 +395,12 @@ mod tests {
         }
     }
 
-    fn nearest(center: bool, normalize: bool, metric: Metric, features: &Features) -> Nearest {
-        let center = center.then(|| features.mean());
-        Nearest { comparison: Comparison { center, normalize, metric }, looked_up: false }
-    }
-
-    #[test]
-    fn sums_of_products_classify_as_tensors_do() {
-        let features = clusters(7, 60, 32);
-        let device = Default::default();
-        for (shots, metric) in
-            [(1, Metric::SquaredEuclidean), (5, Metric::SquaredEuclidean), (3, Metric::Cosine)]
-        {
-            for (center, normalize) in [(false, false), (false, true), (true, true)] {
-                for counts in [QueryCounts::Balanced, QueryCounts::Dirichlet { alpha: 2 }] {
-                    let protocol = Protocol::new(4, shots).with_queries(10);
-                    let sampler = FeatureSampler::new(features.clone(), protocol, 9).unwrap();
-                    let sampler = sampler.with_query_counts(counts).unwrap();
-                    let head = nearest(center, normalize, metric, &features);
-                    let test = FeatureTest::new(700);
-                    let general = test.run::<B>(&head, &sampler, &device);
-                    let head = Nearest { looked_up: true, ..head };
-                    let fast = test.run::<B>(&head, &sampler, &device);
-                    assert!((30.0..99.0).contains(&general.accuracy), "{}", general.accuracy);
-                    // One of 28000 queries in between two classes.
-                    let slack = 100.0 / 28_000.0 + 1e-4;
-                    assert!((general.accuracy - fast.accuracy).abs() < slack, "{general} {fast}");
-                    assert!((general.ci95 - fast.ci95).abs() < 1e-2, "{general} {fast}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn heads_that_need_products_alone_classify_in_tests_as_they_do_elsewhere() {
-        let features = clusters(7, 60, 32);
-        let protocol = Protocol::new(4, 2).with_queries(10);
-        let sampler = FeatureSampler::new(features, protocol, 9).unwrap();
-        let sampler = sampler.with_query_counts(QueryCounts::Dirichlet { alpha: 2 }).unwrap();
-        let device = Default::default();
-        let rows = sampler.features().tensor::<B>(&device);
-        let spread = |found: &[f64]| {
-            let mean = found.iter().sum::<f64>() / found.len() as f64;
-            let squares = found.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
-            (mean, 196.0 * (squares / (found.len() - 1) as f64 / found.len() as f64).sqrt())
-        };
-        for name in ["bd-cspn", "laplacian-shot", "pt-map"] {
-            let head = AnyHead::<B>::with_name(name, [32, 1, 1], &device).unwrap();
-            assert!(head.gram_head().is_some(), "{name}");
-            // With fewer episodes than products of all pairs pay for, and with more.
-            for episodes in [40, 300] {
-                let FeatureBatch { support, labels, ways, queries, query_labels } =
-                    sampler.batch(0..episodes, &rows);
-                let logits = head.logits(EmbeddedSupport::new(support, labels, ways), queries);
-                let wanted = accuracies(logits, query_labels).into_data();
-                let (wanted, interval) = spread(&wanted.iter::<f64>().collect::<Vec<_>>());
-                let wanted = 100.0 * wanted;
-                let found = FeatureTest::new(episodes as usize);
-                let found = found.run(&head, &sampler, &device);
-                assert!((found.ci95 - interval).abs() < 0.05, "{name} {} {interval}", found.ci95);
-                let found = found.accuracy;
-                let queries = episodes as f64 * 40.0;
-                // A query or two in between two classes.
-                assert!((found - wanted).abs() < 200.0 / queries + 1e-4, "{name} {found} {wanted}");
-                assert!((30.0..99.9).contains(&found), "{name} {found}");
-            }
-        }
-    }
-
     #[test]
     fn a_test_finds_the_mean_accuracy_of_its_episodes() {
         let features = clusters(5, 30, 8);
         let sampler = FeatureSampler::new(features.clone(), Protocol::new(3, 2), 1).unwrap();
-        let head = nearest(false, false, Metric::SquaredEuclidean, &features);
-        let found = FeatureTest::new(40).run::<B>(&head, &sampler, &Default::default());
+        let found =
+            FeatureTest::new(40).run::<B>(&Prototypes::new(), &sampler, &Default::default());
         let squared = |one: &[f64], other: &[f32]| -> f64 {
             one.iter().zip(other).map(|(a, &b)| (a - f64::from(b)).powi(2)).sum()
         };
@@ -588,11 +473,17 @@ mod tests {
         assert!(FeatureSampler::new(features.clone(), protocol, 2).is_err());
         let protocol = protocol.with_queries(7);
         let sampler = FeatureSampler::new(features.clone(), protocol, 2).unwrap();
-        let head = nearest(false, true, Metric::Cosine, &features);
-        let long = FeatureTest::new(60).run::<B>(&head, &sampler, &Default::default());
-        let fast = FeatureTest::new(60);
-        let head = Nearest { looked_up: true, ..head };
-        let fast = fast.run::<B>(&head, &sampler, &Default::default());
-        assert!((long.accuracy - fast.accuracy).abs() < 1e-4, "{long} {fast}");
+        let device = Default::default();
+        let rows = features.tensor::<B>(&device);
+        for name in ["simpleshot", "bd-cspn"] {
+            let head = AnyHead::<B>::with_name(name, [40_000, 1, 1], &device).unwrap();
+            let FeatureBatch { support, labels, ways, queries, query_labels } =
+                sampler.batch(0..60, &rows);
+            let logits = head.logits(EmbeddedSupport::new(support, labels, ways), queries);
+            let accuracies = accuracies(logits, query_labels).into_data();
+            let expected = 100.0 * accuracies.iter::<f64>().sum::<f64>() / 60.0;
+            let found = FeatureTest::new(60).run::<B>(&head, &sampler, &device);
+            assert!((found.accuracy - expected).abs() < 1e-4, "{name}: {found}, not {expected}");
+        }
     }
 }

@@ -623,7 +623,7 @@ mod episodes {
     fn an_episode_needs_as_many_classes_as_ways() {
         assert!(colours().sampler(Protocol { ways: 7, shots: 3, queries: 3 }, 0).is_ok());
         let error = colours().sampler(Protocol::new(8, 1).with_queries(1), 0).unwrap_err();
-        assert_eq!(error, EpisodeError::NotEnoughClasses { ways: 8, found: 7 });
+        assert_eq!(error, EpisodeError::NotEnoughClasses { ways: 8, actual: 7 });
         assert_eq!(error.to_string(), "a 8-way episode needs 8 classes, the split has 7");
     }
 
@@ -635,7 +635,10 @@ mod episodes {
         let protocol = Protocol { ways: 1, shots: 2, queries: 2 };
         let error = set.clone().sampler(protocol, 0).unwrap_err();
         let class = "small".to_string();
-        assert_eq!(error, EpisodeError::NotEnoughExamples { protocol, class, needed: 4, found: 3 });
+        assert_eq!(
+            error,
+            EpisodeError::NotEnoughExamples { protocol, class, needed: 4, actual: 3 }
+        );
         assert_eq!(
             error.to_string(),
             "a 1-way 2-shot 2-query episode needs 4 examples a class, class small has 3"

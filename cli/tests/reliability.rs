@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use burn::backend::Flex;
 use burn::module::Module;
-use fewshot::adapted::{AdaptedModel, BegunModel, PretrainedBackbone, TrainedNetwork};
+use fewshot::adapted::{AdaptedModel, PretrainedBackbone, TrainedNetwork, UnfittedModel};
 use fewshot::data::Features;
 use fewshot::hardware::{CountingAllocator, MemoryScope};
 use fewshot::learners::{Learner, ProtoNet};
@@ -170,7 +170,7 @@ fn seeds() {
         model.write(put("adapted", name)).unwrap();
     }
     let (method, examples) = ("simpleshot".to_owned(), examples(&[("only", 2)]));
-    let begun = BegunModel {
+    let begun = UnfittedModel {
         backbone,
         method,
         examples,

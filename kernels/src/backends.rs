@@ -12,7 +12,6 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use crate::axpy::Axpy;
 use crate::conv_stack::StackCall;
 use crate::grad_stats::GradStatsCall;
-use crate::gram::Gram;
 use crate::host::HostBackend;
 use crate::inference::attention::Attention;
 use crate::inference::depthwise::DepthwiseConv;
@@ -59,7 +58,7 @@ bodies! {
 bodies! {
     /// On a host below autodiff.
     add_inference:
-        Attention, DepthwiseConv, FusedConv, FusedLinear, Gram, InversePower, LayerNorm, WeightUpdate,
+        Attention, DepthwiseConv, FusedConv, FusedLinear, InversePower, LayerNorm, WeightUpdate,
         WeightedSums
 }
 

@@ -24,7 +24,6 @@
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
-//! | [`gram`](gram()) | the scalar products among the rows of a task, for methods that see nothing else of embeddings |
 //! | [`depthwise_conv2d`], [`fused_conv2d`] | on a host: convolution of each channel, or of all, with batch-norm by running averages, ReLU6 and residual |
 //! | [`fused_linear`], [`layer_norm`], [`attention`] | on a host: the layers of a transformer that embeds |
 //! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
@@ -75,7 +74,6 @@ mod fusion;
 pub mod gather_images;
 pub mod global_avg_pool;
 pub mod grad_stats;
-mod gram;
 mod host;
 mod inference;
 mod inverse_power;
@@ -119,7 +117,6 @@ pub use fewshot_simd::release_buffers;
 pub use gather_images::{GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};
-pub use gram::gram;
 pub use host::HostBackend;
 pub use inference::FusedConvOptions;
 pub use inference::attention::attention;

@@ -37,7 +37,7 @@ mod wide_resnet;
 
 pub use classifier::Classifier;
 pub use conv4::{Conv4, Conv4Config, Conv4Error, Downsampling, Readout};
-pub use cost::{Cost, CostModel, SegmentCost};
+pub use cost::{Cost, CostModel};
 pub use efficientnet_lite::{EfficientNetLite, EfficientNetLiteConfig};
 pub use encoder::Encoder;
 pub use fewshot_kernels::Precision;

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use fewshot_models::nn::draw;
 
 use super::AdaptError;
-use crate::hardware::panics::{Threads, caught};
+use crate::hardware::panics::{Cause, Expected, caught, find};
 
 /// A module one level of autodiff up.
 pub type Lifted<B, M> = <M as HasAutodiffModule<Autodiff<B>>>::TrainModule;
@@ -38,11 +38,13 @@ pub(crate) fn differentiating_twice<B: Backend, M: Module<B>, T>(
     module: &M,
     work: impl FnOnce() -> T,
 ) -> Result<T, AdaptError> {
-    let text = match caught(Threads::none(), |text| text.starts_with(NO_DERIVATIVE), work).result {
-        Ok(done) => return Ok(done),
-        Err(text) => text,
+    let expected = Expected::Of(&[Cause::NoDerivative]);
+    let message = match caught(Vec::new(), expected, work).result {
+        Ok(value) => return Ok(value),
+        Err(message) => message,
     };
-    let operation = text.trim_start_matches(NO_DERIVATIVE).trim_end_matches('.').replace('_', " ");
+    let operation = find(&message).map_or(message.as_str(), |finding| finding.rest);
+    let operation = operation.trim_end_matches('.').replace('_', " ");
     let mut layers = Layers { kind: layer(&operation), path: Vec::new(), found: Vec::new() };
     module.visit(&mut layers);
     Err(AdaptError::NotTwice { layer: layers.kind, operation, places: layers.found })
@@ -89,11 +91,5 @@ impl<B: Backend> ModuleVisitor<B> for Layers {
 /// Burn does not tell, but refuses to make a leaf of such a tensor.
 pub(crate) fn is_derived<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> bool {
     let leaf = || tensor.clone().require_grad();
-    caught(Threads::none(), |text| text.starts_with(NO_LEAF), leaf).result.is_err()
+    caught(Vec::new(), Expected::Of(&[Cause::NoLeaf]), leaf).result.is_err()
 }
-
-/// What Burn's panics begin with where it has no derivative.
-const NO_DERIVATIVE: &str = "Can't differentiate ";
-
-/// What Burn's panic begins with where a tensor cannot become a leaf.
-const NO_LEAF: &str = "Can't convert a non leaf tensor";

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::{Route, route};
@@ -13,36 +14,21 @@ use fewshot_models::{
     ResNet12Config, ResNetConfig, VitConfig, WideResNetConfig,
 };
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
-use super::published::{network_of_file, unknown};
+use super::origin::{BackboneId, BackboneOrigin, TrainedNetwork, sha256};
+use super::published::{PublishedWeights, network_of_file, unknown};
 use super::trained::Parameters;
-use super::{
-    AdaptedModelError, BackboneOrigin, PublishedWeights, Result, TrainedNetwork, weights_cache,
-};
+use super::{AdaptedModelError, Result};
 use crate::data::{
     BrokenImage, DataError, Features, ImageShape, Picture, PictureLimits, picture_files,
 };
-use crate::files;
+use crate::hardware::Bytes;
 
 /// Pictures in a batch of the network.
 const BATCH: usize = 32;
 
 /// Pictures that running averages are taken from, at most.
 const AVERAGED: usize = 128;
-
-/// Which network with which weights, as an adapted model notes it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BackboneId {
-    /// One of the [`PUBLISHED_WEIGHTS`](super::PUBLISHED_WEIGHTS).
-    pub name: String,
-    /// Hash of the file of weights, hexadecimal.
-    pub sha256: String,
-    /// Where that file was.
-    pub file: PathBuf,
-    /// How pictures become its images.
-    pub preprocessing: Preprocessing,
-}
 
 /// A network that embeds pictures, with published weights or trained here.
 #[derive(Clone, Debug)]
@@ -70,28 +56,18 @@ type EmbeddedClass<T> = (String, Vec<f32>, Vec<T>);
 /// An encoder of any type, which normalises by its running averages.
 trait Embeds<B: Backend>: Debug + Send + Sync {
     fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2>;
+
+    /// Number of its parameters.
+    fn parameters(&self) -> usize;
 }
 
 impl<B: Backend, E: Encoder<B> + Sync> Embeds<B> for E {
     fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
         self.encode(images, BnStatistics::Running)
     }
-}
 
-impl BackboneId {
-    /// Where the file of weights is: at its place, or in the cache.
-    fn locate(&self) -> Result<PathBuf> {
-        let cached = weights_cache().map(|folder| folder.join(&self.sha256));
-        let tried: Vec<_> = [Some(self.file.clone()), cached].into_iter().flatten().collect();
-        for path in tried.iter().filter(|path| path.is_file()) {
-            if sha256(path)? == self.sha256 {
-                return Ok(path.clone());
-            }
-        }
-        let file = PublishedWeights::of(&self.name)?.file;
-        let published = file.is_some_and(|file| self.sha256.starts_with(file.sha256));
-        let (backbone, sha256) = (self.name.clone(), self.sha256.clone());
-        Err(AdaptedModelError::NoWeights { backbone, sha256, tried, published })
+    fn parameters(&self) -> usize {
+        Module::num_params(self)
     }
 }
 
@@ -103,9 +79,19 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// or by its hash, which tells networks apart that differ in what no parameter shows.
     pub fn load(name: &str, weights: impl AsRef<Path>, device: &B::Device) -> Result<Self> {
         let file = weights.as_ref();
-        let network_of = PublishedWeights::of(name)?;
-        let sha256 = sha256(file)?;
-        refuse_others(network_of, file, &sha256)?;
+        let network = PublishedWeights::named(name)?;
+        Self::load_hashed(network, file, sha256(file)?, device)
+    }
+
+    /// The network with the weights of a file whose hash is known.
+    fn load_hashed(
+        published: &PublishedWeights,
+        file: &Path,
+        sha256: String,
+        device: &B::Device,
+    ) -> Result<Self> {
+        refuse_others(published, file, &sha256)?;
+        let name = published.name;
         let (network, preprocessing) = Network::load(name, file, device)?;
         let id = BackboneId { name: name.to_owned(), sha256, file: absolute(file), preprocessing };
         Ok(Self::new(BackboneOrigin::Published(id), network, device))
@@ -117,7 +103,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// # Errors
     /// When there is no such network, its weights are not in the cache, or the file there is damaged.
     pub fn cached(name: &str, device: &B::Device) -> Result<Self> {
-        let weights = PublishedWeights::of(name)?;
+        let weights = PublishedWeights::named(name)?;
         let Some(path) = weights.cached() else {
             return Err(match weights.file {
                 Some(_) => AdaptedModelError::NotCached { backbone: weights.name },
@@ -127,11 +113,11 @@ impl<B: Backend> PretrainedBackbone<B> {
                 }
             });
         };
-        let named = path.file_name().and_then(OsStr::to_str);
-        if named != Some(sha256(&path)?.as_str()) {
+        let sha256 = sha256(&path)?;
+        if path.file_name().and_then(OsStr::to_str) != Some(sha256.as_str()) {
             return Err(AdaptedModelError::DamagedWeights { backbone: weights.name, path });
         }
-        Self::load(name, path, device)
+        Self::load_hashed(weights, &path, sha256, device)
     }
 
     /// The network that a model was adapted from: with `weights`, or those at the place that the model notes, or in
@@ -148,7 +134,7 @@ impl<B: Backend> PretrainedBackbone<B> {
             }
             None => id.locate()?,
         };
-        refuse_others(PublishedWeights::of(&id.name)?, &file, &id.sha256)?;
+        refuse_others(PublishedWeights::named(&id.name)?, &file, &id.sha256)?;
         let (network, preprocessing) = Network::load(&id.name, &file, device)?;
         if preprocessing != id.preprocessing {
             return Err(AdaptedModelError::OtherPreprocessing { backbone: id.name.clone() });
@@ -160,13 +146,12 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// A network that was trained here. It normalises by the running averages that it has.
     ///
     /// # Panics
-    /// When the encoder is of another configuration than is noted.
-    pub fn trained(encoder: Conv4<B>, noted: TrainedNetwork, device: &B::Device) -> Self {
-        let (wanted, found) =
-            (noted.conv4.init::<B>(device).architecture(), encoder.architecture());
-        assert_eq!(found, wanted, "the encoder and its configuration");
+    /// When the encoder has another configuration than its origin says.
+    pub fn trained(encoder: Conv4<B>, origin: TrainedNetwork, device: &B::Device) -> Self {
+        let configured = origin.conv4.init::<B>(device).architecture();
+        assert_eq!(encoder.architecture(), configured, "the encoder and its configuration");
         let network = Network::Conv4(Box::new(encoder));
-        Self::new(BackboneOrigin::Trained(noted), network, device)
+        Self::new(BackboneOrigin::Trained(origin), network, device)
     }
 
     fn new(origin: BackboneOrigin, network: Network<B>, device: &B::Device) -> Self {
@@ -216,16 +201,25 @@ impl<B: Backend> PretrainedBackbone<B> {
     pub(super) fn length(&self) -> Result<usize> {
         match &self.origin {
             BackboneOrigin::Trained(network) => Ok(network.conv4.features()),
-            BackboneOrigin::Published(id) => Ok(PublishedWeights::of(&id.name)?.features),
+            BackboneOrigin::Published(id) => Ok(PublishedWeights::named(&id.name)?.features),
         }
     }
 
-    /// Where it comes from.
+    /// Memory that its parameters take.
+    pub fn bytes(&self) -> Bytes {
+        let parameters = match &self.network {
+            Network::Conv4(network) => Module::num_params(network.as_ref()),
+            Network::Published { network, .. } => network.parameters(),
+        };
+        Bytes((parameters * size_of::<f32>()) as u64)
+    }
+
+    /// Its source: published weights, or training here.
     pub fn origin(&self) -> &BackboneOrigin {
         &self.origin
     }
 
-    /// Where it computes.
+    /// The device that it computes on.
     pub fn device(&self) -> &B::Device {
         &self.device
     }
@@ -261,12 +255,12 @@ impl<B: Backend> PretrainedBackbone<B> {
         let rows: Vec<Vec<f32>> = match route::<B>() {
             // Maps of few pictures stay in the cache of a core; those of a batch do not.
             Route::Host(_) => {
-                let together = match self.network {
+                let batch = match self.network {
                     Network::Conv4(_) => 1,
                     Network::Published { on_a_core, .. } => on_a_core,
                 };
                 // Within the pool, where a part of an operation costs the least to share.
-                rayon::scope(|_| images.par_chunks(together * values).map(encoded).collect())
+                rayon::scope(|_| images.par_chunks(batch * values).map(encoded).collect())
             }
             _ => images.chunks(BATCH * values).map(encoded).collect(),
         };
@@ -280,20 +274,9 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// # Errors
     /// When pictures cannot be read: all of them are in the error.
     pub fn embed_files(&self, files: &[PathBuf]) -> Result<(Vec<f32>, usize)> {
-        let (rows, length, _) = self.embed_each(files, |_| ())?;
+        let (length, classes) = self.embed_classes(&[(String::new(), files.to_vec())], |_| ())?;
+        let rows = classes.into_iter().flat_map(|(_, rows, _)| rows).collect();
         Ok((rows, length))
-    }
-
-    /// The same, with something else that is made of each picture.
-    pub(super) fn embed_each<T: Send>(
-        &self,
-        files: &[PathBuf],
-        make: impl Fn(&Picture) -> T + Sync,
-    ) -> Result<(Vec<f32>, usize, Vec<T>)> {
-        let mut classes = self.embed_classes(&[(String::new(), files.to_vec())], make)?;
-        let (length, class) = (classes.0, classes.1.pop());
-        let (rows, made) = class.map_or_else(Default::default, |(_, rows, made)| (rows, made));
-        Ok((rows, length, made))
     }
 
     /// The length of embeddings, and each class with its own.
@@ -431,10 +414,6 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-pub(super) fn sha256(file: &Path) -> Result<String> {
-    files::sha256(file).map_err(|source| AdaptedModelError::File { path: file.to_owned(), source })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,7 +421,7 @@ mod tests {
     /// No parameter's name or shape tells the activation, nor a blur.
     #[test]
     fn a_published_file_of_a_network_that_only_computes_otherwise_is_refused() {
-        let of = |name| PublishedWeights::of(name).unwrap();
+        let of = |name| PublishedWeights::named(name).unwrap();
         let sha256 = |name| of(name).file.unwrap().sha256;
         let refused = |name, sha256: &str| refuse_others(of(name), Path::new("x.bin"), sha256);
         let error = refused("clip-b32", sha256("clip-b32-gelu")).unwrap_err().to_string();

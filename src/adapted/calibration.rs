@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How logits become probabilities, and how near is near enough.
+/// Map from logits to probabilities, and from cosines to the probability of a known class.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// What logits are divided by before the softmax.
+    /// Divisor of logits before the softmax.
     pub temperature: f64,
     /// Slope and offset of the logit that a picture is of a known class at all, by the cosine between its embedding and the
     /// nearest class mean; `None` where no class has two examples.

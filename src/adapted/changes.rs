@@ -1,25 +1,21 @@
-//! Models of folders of pictures, and what classes come and go.
+//! Models of folders of pictures, and changes of their classes.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 use rayon::prelude::*;
 
-use super::{
-    AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Result, backbone, classes,
-};
+use super::examples::classes;
+use super::model::AdaptedModel;
+use super::origin::sha256;
+use super::unfitted::{THUMBNAIL_SIDE, Thumbnail, UnfittedModel};
+use super::{AdaptedModelError, PretrainedBackbone, Result};
 use crate::data::{Features, Picture, PictureLimits, class_name, picture_files};
 use crate::files;
 
-/// A small picture of an example: the content of a JPEG file with [`THUMBNAIL_SIDE`] pixels along a side.
-pub type Thumbnail = Arc<[u8]>;
-
-/// Pixels along a side of a [`Thumbnail`].
-pub const THUMBNAIL_SIDE: usize = 96;
-
 /// A class with the embeddings of its examples and the small pictures that there are of them.
+#[derive(Default)]
 struct Class {
     name: String,
     rows: Vec<f32>,
@@ -42,7 +38,7 @@ fn new_files(
     mut known: HashSet<String>,
 ) -> Result<(Vec<PathBuf>, Vec<Option<String>>)> {
     let digest = |file: &PathBuf| {
-        let mut digest = backbone::sha256(file)?;
+        let mut digest = sha256(file)?;
         digest.truncate(DIGITS);
         Ok((file.clone(), digest))
     };
@@ -56,8 +52,8 @@ impl<B: Backend> AdaptedModel<B> {
     /// examples.
     ///
     /// # Errors
-    /// As [`PretrainedBackbone::embed_folder`] and [`adapt`](Self::adapt).
-    pub fn of_folder(
+    /// The reasons of [`PretrainedBackbone::embed_folder`] and [`adapt`](Self::adapt).
+    pub fn from_folder(
         backbone: PretrainedBackbone<B>,
         method: &str,
         root: impl AsRef<Path>,
@@ -68,7 +64,7 @@ impl<B: Backend> AdaptedModel<B> {
     /// The same of the files of each class; of those of a class with equal content the first counts.
     ///
     /// # Errors
-    /// The reasons are those of [`of_folder`](Self::of_folder).
+    /// The reasons are those of [`from_folder`](Self::from_folder).
     pub fn adapt_to_pictures(
         backbone: PretrainedBackbone<B>,
         method: &str,
@@ -83,44 +79,49 @@ impl<B: Backend> AdaptedModel<B> {
         let (length, classes) = backbone.embed_classes(&distinct, small)?;
         let class = |((name, rows, thumbnails), digests)| Class { name, rows, thumbnails, digests };
         let classes = classes.into_iter().zip(digests).map(class).collect();
-        Self::of_classes(backbone, method, length, classes)
+        Self::learn(backbone, method, length, classes)
     }
 
-    /// This model with a further class of the pictures in these files, or with further pictures of a class
-    /// that it has; other classes keep their embeddings. Files whose content an example of the class has already
-    /// add nothing. Small pictures are kept if the model has any.
+    /// This model with further classes of the pictures in these files, or with further pictures of classes
+    /// that it has; other classes keep their embeddings, and the model is calibrated once. Files whose content an
+    /// example of the class has already add nothing. Small pictures are kept if the model has any.
     ///
     /// # Errors
-    /// If there is no picture, and where pictures cannot be read: all of them are in the error.
-    pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self> {
-        let name = &class_name(name)?;
+    /// If a class has no picture, and where pictures cannot be read: all of them are in the error.
+    pub fn with_classes(self, additions: &[(String, Vec<PathBuf>)]) -> Result<Self> {
         let mut classes = self.all();
-        // Files of other versions may have names in other spellings of Unicode.
-        let there =
-            classes.iter().position(|class| class_name(&class.name).is_ok_and(|of| of == *name));
-        let known = there.map(|place| classes[place].digests.as_slice()).unwrap_or_default();
-        let known = known.iter().flatten().cloned().collect();
-        let (files, mut digests) = new_files(files, known)?;
-        if files.is_empty() && there.is_some() {
+        let (mut places, mut new) = (Vec::new(), Vec::new());
+        for (name, files) in additions {
+            let name = class_name(name)?;
+            // Files of other versions may have names in other spellings of Unicode.
+            let is_same = |class: &Class| class_name(&class.name).is_ok_and(|other| other == name);
+            let place = classes.iter().position(is_same).unwrap_or_else(|| {
+                classes.push(Class { name: name.clone(), ..Class::default() });
+                classes.len() - 1
+            });
+            let known = classes[place].digests.iter().flatten().cloned().collect();
+            let (files, digests) = new_files(files, known)?;
+            classes[place].digests.extend(digests);
+            places.push(place);
+            new.push((name, files));
+        }
+        let is_empty = |class: &Class| class.digests.is_empty();
+        if new.iter().all(|(_, files)| files.is_empty()) && !classes.iter().any(is_empty) {
             return Ok(self);
         }
-        let kept = self.has_thumbnails();
-        let beside = |picture: &Picture| if kept { small(picture) } else { None };
-        let (mut rows, _, mut thumbnails) = self.begun.backbone.embed_each(&files, beside)?;
-        match there.map(|place| &mut classes[place]) {
-            Some(there) => {
-                there.rows.append(&mut rows);
-                there.thumbnails.append(&mut thumbnails);
-                there.digests.append(&mut digests);
-            }
-            None => classes.push(Class { name: name.to_owned(), rows, thumbnails, digests }),
+        let has_thumbnails = self.has_thumbnails();
+        let thumbnail = |picture: &Picture| if has_thumbnails { small(picture) } else { None };
+        let (_, embedded) = self.unfitted.backbone.embed_classes(&new, thumbnail)?;
+        for (place, (_, rows, thumbnails)) in places.into_iter().zip(embedded) {
+            classes[place].rows.extend(rows);
+            classes[place].thumbnails.extend(thumbnails);
         }
         self.changed(classes)
     }
 
     /// With these limits for pictures in files.
     pub fn with_limits(mut self, limits: PictureLimits) -> Self {
-        self.begun.backbone = self.begun.backbone.with_limits(limits);
+        self.unfitted.backbone = self.unfitted.backbone.with_limits(limits);
         self
     }
 
@@ -140,12 +141,12 @@ impl<B: Backend> AdaptedModel<B> {
 
     /// Small pictures of the [examples](Self::examples), row by row, where there are any.
     pub fn thumbnails(&self) -> &[Option<Thumbnail>] {
-        &self.begun.thumbnails
+        &self.unfitted.thumbnails
     }
 
-    /// Whether there is a small picture of any example.
+    /// `true` where any example has a small picture.
     pub fn has_thumbnails(&self) -> bool {
-        self.begun.thumbnails.iter().any(Option::is_some)
+        self.unfitted.thumbnails.iter().any(Option::is_some)
     }
 
     /// With these small pictures of the [examples](Self::examples), row by row.
@@ -153,8 +154,8 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Panics
     /// When they are not as many as the examples.
     pub fn with_thumbnails(mut self, thumbnails: Vec<Option<Thumbnail>>) -> Self {
-        assert_eq!(thumbnails.len(), self.begun.examples.rows(), "small pictures and examples");
-        self.begun.thumbnails = thumbnails;
+        assert_eq!(thumbnails.len(), self.unfitted.examples.rows(), "small pictures and examples");
+        self.unfitted.thumbnails = thumbnails;
         self
     }
 
@@ -163,19 +164,19 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Panics
     /// When they are not as many as the examples.
     pub fn with_digests(mut self, digests: Vec<Option<String>>) -> Self {
-        assert_eq!(digests.len(), self.begun.examples.rows(), "digests and examples");
-        self.begun.digests = digests;
+        assert_eq!(digests.len(), self.unfitted.examples.rows(), "digests and examples");
+        self.unfitted.digests = digests;
         self
     }
 
     /// Without small pictures of examples.
     pub fn without_thumbnails(mut self) -> Self {
-        self.begun.thumbnails.fill(None);
+        self.unfitted.thumbnails.fill(None);
         self
     }
 
     fn all(&self) -> Vec<Class> {
-        let BegunModel { examples, thumbnails, digests, .. } = &self.begun;
+        let UnfittedModel { examples, thumbnails, digests, .. } = &self.unfitted;
         let each = classes(examples).into_iter().enumerate();
         each.map(|(class, (name, rows))| Class {
             name,
@@ -187,11 +188,11 @@ impl<B: Backend> AdaptedModel<B> {
     }
 
     fn changed(self, classes: Vec<Class>) -> Result<Self> {
-        let BegunModel { backbone, method, examples, .. } = self.begun;
-        Self::of_classes(backbone, &method, examples.length(), classes)
+        let UnfittedModel { backbone, method, examples, .. } = self.unfitted;
+        Self::learn(backbone, &method, examples.length(), classes)
     }
 
-    fn of_classes(
+    fn learn(
         backbone: PretrainedBackbone<B>,
         method: &str,
         length: usize,

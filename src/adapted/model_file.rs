@@ -10,15 +10,17 @@ use burn::tensor::backend::Backend;
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 
+use super::calibration::Calibration;
+use super::cross_validation::CrossValidation;
+use super::examples::{check, classes};
+use super::origin::BackboneOrigin;
 use super::trained::Parameters;
-use super::{
-    AdaptedModelError, BackboneOrigin, BegunModel, Calibration, LeftOut, PretrainedBackbone,
-    Result, Thumbnail, check, classes,
-};
+use super::unfitted::{Thumbnail, UnfittedModel};
+use super::{AdaptedModelError, PretrainedBackbone, Result};
 use crate::data::Features;
 use crate::files;
 
-/// Where the metadata has what is noted.
+/// Key of the metadata.
 const KEY: &str = "fewshot_adapted";
 
 /// Raised when older versions cannot read the files; a file has the lowest format that can hold its content.
@@ -31,38 +33,39 @@ const WITHOUT_PARAMETERS: u32 = 1;
 /// know it takes it for a class, and then refuses the file by its format.
 const PARAMETERS: &str = "backbone/parameters";
 
-/// Where the metadata has small pictures of examples; older versions ignore it.
+/// Key of small pictures of examples; older versions ignore it.
 const THUMBNAILS: &str = "fewshot_thumbnails";
 
-/// Where the metadata has digests of the examples' files; older versions ignore it.
+/// Key of digests of the examples' files; older versions ignore it.
 const DIGESTS: &str = "fewshot_digests";
 
 /// Bytes of small pictures, at most: half of what the header of a safetensors file can hold.
 const MOST_OF_THUMBNAILS: usize = 48 << 20;
 
-/// All but tensors.
+/// Everything but tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Noted {
+pub(super) struct Metadata {
     pub(super) backbone: BackboneOrigin,
     pub(super) method: String,
     pub(super) calibration: Calibration,
-    pub(super) left_out: Option<LeftOut>,
+    #[serde(rename = "left_out")]
+    pub(super) cross_validation: Option<CrossValidation>,
 }
 
-impl Noted {
-    /// A fault of what is noted of these examples, if there is one.
+impl Metadata {
+    /// A fault of the metadata of these examples, if there is one.
     fn fault(&self, examples: &Features) -> Option<String> {
-        let left_out = self.left_out.as_ref();
-        let left_out = left_out.and_then(|left_out| left_out.fault(examples));
-        left_out.or_else(|| self.calibration.fault())
+        let cross_validation = self.cross_validation.as_ref();
+        let fault = cross_validation.and_then(|validation| validation.fault(examples));
+        fault.or_else(|| self.calibration.fault())
     }
 }
 
-/// What a file holds.
+/// Content of a file.
 pub(super) struct Content {
-    pub(super) noted: Noted,
+    pub(super) metadata: Metadata,
     pub(super) examples: Features,
-    /// Of a network that was trained here.
+    /// Parameters of a network that was trained here.
     pub(super) parameters: Option<Parameters>,
     /// One of each example, where it is kept.
     pub(super) thumbnails: Vec<Option<Thumbnail>>,
@@ -79,7 +82,7 @@ struct Version {
 struct Versioned<T> {
     format: u32,
     #[serde(flatten)]
-    noted: T,
+    metadata: T,
     /// Names and shapes of the network's parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parameters: Option<Vec<(String, Vec<usize>)>>,
@@ -87,7 +90,7 @@ struct Versioned<T> {
 
 impl Content {
     pub(super) fn write(self, path: &Path) -> Result {
-        let Self { noted, mut examples, parameters, thumbnails, digests } = self;
+        let Self { metadata, mut examples, parameters, thumbnails, digests } = self;
         let (mut format, mut list) = (WITHOUT_PARAMETERS, None);
         if let Some(parameters) = parameters {
             (format, list) = (FORMAT, Some(parameters.list));
@@ -97,11 +100,11 @@ impl Content {
             rows.push((PARAMETERS.to_owned(), values));
             examples = Features::new(examples.length(), rows)?;
         }
-        let noted = serde_json::to_string(&Versioned { format, noted, parameters: list });
-        let written = noted.map_err(io::Error::other).and_then(|noted| {
+        let text = serde_json::to_string(&Versioned { format, metadata, parameters: list });
+        let result = text.map_err(io::Error::other).and_then(|text| {
             let created_by = concat!("fewshot ", env!("CARGO_PKG_VERSION"));
             let mut features =
-                examples.with_metadata("created_by", created_by).with_metadata(KEY, noted);
+                examples.with_metadata("created_by", created_by).with_metadata(KEY, text);
             if thumbnails.iter().any(Option::is_some) {
                 features =
                     features.with_metadata(THUMBNAILS, encoded(&thumbnails, MOST_OF_THUMBNAILS)?);
@@ -112,16 +115,16 @@ impl Content {
             }
             files::replace(path, &features.to_safetensors()?)
         });
-        written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
+        result.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
     }
 
     /// The examples with the network that embedded them, with these weights if its own are not in the file `path`.
-    pub(super) fn begun<B: Backend>(
+    pub(super) fn unfitted<B: Backend>(
         self,
         path: &Path,
         weights: Option<&Path>,
         device: &B::Device,
-    ) -> Result<BegunModel<B>> {
+    ) -> Result<UnfittedModel<B>> {
         let backbone = self.backbone(path, weights, device)?;
         let (length, expected) = (self.examples.length(), backbone.length()?);
         if length != expected {
@@ -131,8 +134,8 @@ impl Content {
             );
             return Err(AdaptedModelError::NoModel { path: path.to_owned(), reason });
         }
-        let Self { noted, examples, thumbnails, digests, .. } = self;
-        Ok(BegunModel { backbone, method: noted.method, examples, thumbnails, digests })
+        let Self { metadata, examples, thumbnails, digests, .. } = self;
+        Ok(UnfittedModel { backbone, method: metadata.method, examples, thumbnails, digests })
     }
 
     fn backbone<B: Backend>(
@@ -141,7 +144,7 @@ impl Content {
         weights: Option<&Path>,
         device: &B::Device,
     ) -> Result<PretrainedBackbone<B>> {
-        let network = match &self.noted.backbone {
+        let network = match &self.metadata.backbone {
             BackboneOrigin::Published(id) => return PretrainedBackbone::find(id, weights, device),
             BackboneOrigin::Trained(_) if weights.is_some() => {
                 return Err(AdaptedModelError::OwnWeights { path: path.to_owned() });
@@ -170,21 +173,22 @@ impl Content {
         let no_model = |error: &dyn std::fmt::Display| format!("is no adapted model: {error}");
         let features = || Features::from_safetensors(bytes, path).map_err(|error| no_model(&error));
         // The version first: tensors of a later one may be any.
-        let metadata = SafeTensors::read_metadata(bytes).ok();
-        let metadata = metadata.and_then(|(_, header)| header.metadata().clone());
-        let Some(noted) = metadata.as_ref().and_then(|metadata| metadata.get(KEY)) else {
+        let header = SafeTensors::read_metadata(bytes).ok();
+        let header = header.and_then(|(_, header)| header.metadata().clone());
+        let entry = |key| header.as_ref().and_then(|header| header.get(key));
+        let Some(text) = entry(KEY) else {
             features()?;
             return Err(no_model(&"it is a file of features"));
         };
         let broken = |error: serde_json::Error| no_model(&error);
-        let Version { format } = serde_json::from_str(noted).map_err(broken)?;
+        let Version { format } = serde_json::from_str(text).map_err(broken)?;
         if format > FORMAT {
             return Err(format!(
                 "is an adapted model of a later version (format {format}, this one reads up to {FORMAT})"
             ));
         }
-        let Versioned::<Noted> { noted, parameters, .. } =
-            serde_json::from_str(noted).map_err(broken)?;
+        let Versioned::<Metadata> { metadata, parameters, .. } =
+            serde_json::from_str(text).map_err(broken)?;
         let all = features()?;
         let mut rows = classes(&all);
         let parameters = match parameters {
@@ -199,14 +203,14 @@ impl Content {
         // Without the metadata, of which nothing is to be written again.
         let examples = Features::new(all.length(), rows).map_err(|error| no_model(&error))?;
         check(&examples).map_err(|error| no_model(&error))?;
-        noted.fault(&examples).map_or(Ok(()), |fault| Err(no_model(&fault)))?;
-        let thumbnails = match metadata.as_ref().and_then(|metadata| metadata.get(THUMBNAILS)) {
+        metadata.fault(&examples).map_or(Ok(()), |fault| Err(no_model(&fault)))?;
+        let thumbnails = match entry(THUMBNAILS) {
             None => vec![None; examples.rows()],
             Some(text) => decoded(text)
                 .filter(|thumbnails| thumbnails.len() == examples.rows())
                 .ok_or_else(|| no_model(&"its small pictures do not read"))?,
         };
-        let digests = match metadata.as_ref().and_then(|metadata| metadata.get(DIGESTS)) {
+        let digests = match entry(DIGESTS) {
             None => vec![None; examples.rows()],
             Some(text) => serde_json::from_str::<Vec<String>>(text)
                 .ok()
@@ -216,7 +220,49 @@ impl Content {
                 .map(|digest| Some(digest).filter(|digest| !digest.is_empty()))
                 .collect(),
         };
-        Ok(Self { noted, examples, parameters, thumbnails, digests })
+        Ok(Self { metadata, examples, parameters, thumbnails, digests })
+    }
+}
+
+impl<B: Backend> UnfittedModel<B> {
+    /// Reads a model's file. The weights of a published network are those in the file `weights`, or
+    /// what [`PretrainedBackbone::find`] finds. If there are several classes, the examples are
+    /// those of all.
+    ///
+    /// # Errors
+    /// The reasons of [`AdaptedModel::open_with_weights`](super::AdaptedModel::open_with_weights), but for the number
+    /// of classes and the method, which are checked when the second class comes.
+    pub fn open(
+        path: impl AsRef<Path>,
+        weights: Option<&Path>,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        Content::read(path)?.unfitted(path, weights, device)
+    }
+
+    /// Writes the file, whole or not at all. [`AdaptedModel::write`](super::AdaptedModel::write) has the calibration
+    /// besides, and the result of cross-validation.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result {
+        self.content(Calibration::default(), None).write(path.as_ref())
+    }
+
+    pub(super) fn content(
+        &self,
+        calibration: Calibration,
+        cross_validation: Option<CrossValidation>,
+    ) -> Content {
+        let (backbone, method) = (self.backbone.origin().clone(), self.method.clone());
+        Content {
+            metadata: Metadata { backbone, method, calibration, cross_validation },
+            examples: self.examples.clone(),
+            parameters: self.backbone.parameters(),
+            thumbnails: self.thumbnails.clone(),
+            digests: self.digests.clone(),
+        }
     }
 }
 
@@ -322,8 +368,8 @@ mod tests {
                         let probability = predictions[0].probability();
                         assert!(probability.is_finite(), "{pointer} {value}");
                     }
-                    if let Some(left_out) = model.left_out() {
-                        assert!(left_out.accuracy().is_finite(), "{pointer} {value}");
+                    if let Some(validation) = model.cross_validation() {
+                        assert!(validation.accuracy().is_finite(), "{pointer} {value}");
                     }
                 }
             }
@@ -358,17 +404,17 @@ mod tests {
     #[test]
     fn embeddings_that_are_not_finite_are_refused_with_class_and_row() {
         let parse = |value: f32| {
-            let noted = Noted {
+            let metadata = Metadata {
                 backbone: BackboneOrigin::Trained(super::super::TrainedNetwork::new(
                     fewshot_models::Conv4Config::new([3, 16, 16]),
                 )),
                 method: "simpleshot".to_owned(),
                 calibration: Calibration::default(),
-                left_out: None,
+                cross_validation: None,
             };
-            let noted = serde_json::to_string(&Versioned { format: 1, noted, parameters: None });
+            let text = serde_json::to_string(&Versioned { format: 1, metadata, parameters: None });
             let examples = [("a".to_owned(), vec![1.0]), ("b".to_owned(), vec![1.0, 7.0])];
-            let file = Features::new(1, examples).unwrap().with_metadata(KEY, noted.unwrap());
+            let file = Features::new(1, examples).unwrap().with_metadata(KEY, text.unwrap());
             let mut bytes = file.to_safetensors().unwrap();
             let place = bytes.windows(4).rposition(|four| four == 7.0_f32.to_le_bytes()).unwrap();
             bytes[place..][..4].copy_from_slice(&value.to_le_bytes());
@@ -398,10 +444,10 @@ mod tests {
 
     #[test]
     fn a_file_that_lacks_a_part_is_no_model() {
-        let noted = |more: &str| {
+        let text = |more: &str| {
             let run = r#""shades":"kept","run":null"#;
             let conv4 = r#"{"image":[3,16,16],"channels":4,"blocks":4,"halve_every":1,"downsampling":"MaxPool","readout":"Flatten","context":0,"precision":"f32"}"#;
-            // As files were before they noted the folds.
+            // As files were before they had the folds.
             let calibration = r#""calibration":{"temperature":1.0,"known":null},"left_out":{"confusion":[[1,0],[0,1]]}"#;
             format!(
                 r#"{{"backbone":{{"conv4":{conv4},{run}}},"method":"simpleshot",{calibration},{more}}}"#
@@ -409,7 +455,7 @@ mod tests {
         };
         let written = |more: &str, thumbnails: &str| {
             let examples = [("a".to_owned(), vec![1.0]), ("b".to_owned(), vec![2.0])];
-            let file = Features::new(1, examples).unwrap().with_metadata(KEY, noted(more));
+            let file = Features::new(1, examples).unwrap().with_metadata(KEY, text(more));
             file.with_metadata(THUMBNAILS, thumbnails).to_safetensors().unwrap()
         };
         let read = |file: &[u8]| {

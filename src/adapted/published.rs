@@ -1,4 +1,4 @@
-//! Where the weights of pretrained networks are published, and the cache that has those that are downloaded.
+//! Addresses of published weights of pretrained networks, and the cache of downloaded ones.
 
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::files;
 /// A network, and where its weights are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PublishedWeights {
-    /// What [`PretrainedBackbone`](super::PretrainedBackbone) calls it.
+    /// Its name for [`PretrainedBackbone`](super::PretrainedBackbone).
     pub name: &'static str,
     /// The network, and what it learned from.
     pub network: &'static str,
@@ -39,13 +39,13 @@ pub struct PublishedFile {
 }
 
 impl PublishedWeights {
-    /// What is published for the network of this name.
+    /// Publication of the network of this name.
     ///
     /// # Errors
     /// When there is no such network.
-    pub fn of(name: &str) -> Result<&'static Self> {
-        let found = PUBLISHED_WEIGHTS.iter().find(|weights| weights.name == name);
-        found.ok_or_else(|| unknown(name))
+    pub fn named(name: &str) -> Result<&'static Self> {
+        let weights = PUBLISHED_WEIGHTS.iter().find(|weights| weights.name == name);
+        weights.ok_or_else(|| unknown(name))
     }
 
     const fn in_file(self, url: &'static str, sha256: &'static str, megabytes: u64) -> Self {
@@ -85,39 +85,39 @@ const FEAT: &str = "https://github.com/Sha-Lab/FEAT";
 const S2M2: &str = "https://github.com/nupurkmr9/S2M2_fewshot";
 const TORCHVISION: &str = "https://docs.pytorch.org/vision/stable/models/resnet.html";
 
-/// What is published for every network that pictures can be embedded by.
+/// Publications of all networks that embed pictures.
 pub const PUBLISHED_WEIGHTS: [PublishedWeights; 12] = [
     // Its hash and those of the next three as in scripts/conversion/convert_dinov2.py of finegrain-ai/refiners at commit e34b728.
-    of_network(["dinov2-s", "ViT-S/14, DINOv2", "Apache-2.0", DINOV2], 384).in_file(
+    network(["dinov2-s", "ViT-S/14, DINOv2", "Apache-2.0", DINOV2], 384).in_file(
         "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
         "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
         88,
     ),
-    of_network(["dinov2-b", "ViT-B/14, DINOv2", "Apache-2.0", DINOV2], 768).in_file(
+    network(["dinov2-b", "ViT-B/14, DINOv2", "Apache-2.0", DINOV2], 768).in_file(
         "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_pretrain.pth",
         "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
         346,
     ),
-    of_network(["dinov2-s-reg", "ViT-S/14, DINOv2 with registers", "Apache-2.0", DINOV2], 384)
+    network(["dinov2-s-reg", "ViT-S/14, DINOv2 with registers", "Apache-2.0", DINOV2], 384)
         .in_file(
             "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_reg4_pretrain.pth",
             "f433177089a681826f849f194ece3bb48f4d63fb38d32fc837e3dc7a4e5641fb",
             88,
         ),
-    of_network(["dinov2-b-reg", "ViT-B/14, DINOv2 with registers", "Apache-2.0", DINOV2], 768)
+    network(["dinov2-b-reg", "ViT-B/14, DINOv2 with registers", "Apache-2.0", DINOV2], 768)
         .in_file(
             "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_reg4_pretrain.pth",
             "73182a088cf94833c94b1666d1c99e02fe87e2007bff57b564fb6206e25dba71",
             346,
         ),
     // Hugging Face names the content of this file and the next by these hashes, and programs that pin their revisions have them.
-    of_network(["clip-b32", "ViT-B/32, CLIP of OpenAI", "MIT", CLIP], 512).in_file(
+    network(["clip-b32", "ViT-B/32, CLIP of OpenAI", "MIT", CLIP], 512).in_file(
         "https://huggingface.co/timm/vit_base_patch32_clip_224.openai/resolve/\
          a6f597a30f7b82c51704746581f9a4e41421e878/open_clip_model.safetensors",
         "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
         605,
     ),
-    of_network(["clip-b32-gelu", "ViT-B/32, CLIP of LAION, GELU", "MIT", OPEN_CLIP], 512).in_file(
+    network(["clip-b32-gelu", "ViT-B/32, CLIP of LAION, GELU", "MIT", OPEN_CLIP], 512).in_file(
         "https://huggingface.co/laion/CLIP-ViT-B-32-laion2B-s34B-b79K/resolve/\
          1a25a446712ba5ee05982a381eed697ef9b435cf/open_clip_model.safetensors",
         "ac4f8c4b88af6d963118cbf40ad93176d092abbedfcb752601ae1866352656e6",
@@ -133,29 +133,26 @@ pub const PUBLISHED_WEIGHTS: [PublishedWeights; 12] = [
             sha256: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
             megabytes: 19,
         }),
-        ..of_network(
-            ["efficientnet-lite0", "EfficientNet-Lite0, ImageNet", "Apache-2.0", LITE0],
-            1280,
-        )
+        ..network(["efficientnet-lite0", "EfficientNet-Lite0, ImageNet", "Apache-2.0", LITE0], 1280)
     },
     // torchvision publishes the first 8 digits, in the names of its files; of two, programs that pin them have the rest.
-    of_network(["resnet18", "ResNet-18, ImageNet", "BSD-3-Clause", TORCHVISION], 512).in_file(
+    network(["resnet18", "ResNet-18, ImageNet", "BSD-3-Clause", TORCHVISION], 512).in_file(
         "https://download.pytorch.org/models/resnet18-f37072fd.pth",
         "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
         47,
     ),
-    of_network(["resnet34", "ResNet-34, ImageNet", "BSD-3-Clause", TORCHVISION], 512).in_file(
+    network(["resnet34", "ResNet-34, ImageNet", "BSD-3-Clause", TORCHVISION], 512).in_file(
         "https://download.pytorch.org/models/resnet34-b627a593.pth",
         "b627a593",
         87,
     ),
-    of_network(["resnet50", "ResNet-50, ImageNet", "BSD-3-Clause", TORCHVISION], 2048).in_file(
+    network(["resnet50", "ResNet-50, ImageNet", "BSD-3-Clause", TORCHVISION], 2048).in_file(
         "https://download.pytorch.org/models/resnet50-0676ba61.pth",
         "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
         103,
     ),
-    of_network(["resnet12", "ResNet-12, FEAT on mini-ImageNet", "MIT", FEAT], 640),
-    of_network(["wrn-28-10", "WRN-28-10, S2M2 on mini-ImageNet", "CC-BY-NC-SA-4.0", S2M2], 640),
+    network(["resnet12", "ResNet-12, FEAT on mini-ImageNet", "MIT", FEAT], 640),
+    network(["wrn-28-10", "WRN-28-10, S2M2 on mini-ImageNet", "CC-BY-NC-SA-4.0", S2M2], 640),
 ];
 
 /// Other files and their networks, by the sha256 as far as it is published: `pytorch_model.bin` of openai/clip-vit-base-patch32 at
@@ -180,7 +177,7 @@ pub(super) fn unknown(name: &str) -> AdaptedModelError {
 }
 
 /// Weights of no file, to begin with.
-const fn of_network(
+const fn network(
     [name, network, licence, page]: [&'static str; 4],
     features: usize,
 ) -> PublishedWeights {
@@ -241,7 +238,7 @@ mod tests {
     #[test]
     fn a_cached_file_is_found_by_the_beginning_of_its_hash() {
         let folder = tempfile::tempdir().unwrap();
-        let weights = PublishedWeights::of("resnet34").unwrap();
+        let weights = PublishedWeights::named("resnet34").unwrap();
         assert_eq!(weights.cached_in(&folder.path().join("none")), None);
         let name = |beginning: &str| format!("{beginning:0<64}");
         fs::write(folder.path().join(name("b627a594")), b"others").unwrap();

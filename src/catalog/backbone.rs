@@ -8,7 +8,7 @@ use crate::hardware::HardwareError;
 /// A network that can be chosen by name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Backbone {
-    /// What to ask for it by.
+    /// Name by which the command takes the backbone.
     pub name: String,
     /// Channels, height and width of its images.
     pub image: [usize; 3],
@@ -53,7 +53,7 @@ impl Backbone {
         Some(Self::new(&self.name, image, config?))
     }
 
-    /// What it costs, by formulas.
+    /// Formulas of its time and memory.
     pub fn model(&self) -> &dyn CostModel {
         match &self.config {
             BackboneConfig::Conv4(config) => config,
@@ -61,7 +61,7 @@ impl Backbone {
         }
     }
 
-    /// How many values the network makes of an image.
+    /// Length of the feature vector of an image.
     pub fn features(&self) -> usize {
         match &self.config {
             BackboneConfig::Conv4(config) => config.features(),
@@ -93,7 +93,7 @@ pub fn backbones() -> &'static [Backbone] {
 /// # Errors
 /// [`HardwareError::Unknown`], with the name that is nearest.
 pub fn backbone(name: &str) -> Result<&'static Backbone, HardwareError> {
-    let found = backbones().iter().find(|backbone| backbone.name == name);
+    let backbone = backbones().iter().find(|backbone| backbone.name == name);
     let names = backbones().iter().map(|backbone| backbone.name.as_str());
-    found.ok_or_else(|| HardwareError::unknown("model", name, names))
+    backbone.ok_or_else(|| HardwareError::unknown("model", name, names))
 }

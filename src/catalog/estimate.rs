@@ -1,5 +1,5 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::{Classifier, Cost, Encoder};
+use fewshot_models::{Classifier, Encoder};
 
 use super::{Backbone, BackboneConfig};
 use crate::episode::Protocol;
@@ -10,7 +10,7 @@ use crate::hardware::{
 use crate::kernels::Route;
 use crate::learners::Network;
 
-/// What training a backbone takes.
+/// Time and memory of training a backbone.
 #[derive(Clone, Debug)]
 pub struct Estimate {
     pub(super) backbone: Backbone,
@@ -19,12 +19,12 @@ pub struct Estimate {
     route: Route,
     /// Most tasks in one network.
     lanes: usize,
-    /// Its memory, by formulas unless `measured` is set to what steps [took](Self::measure).
+    /// Memory, by formulas unless `measured` is set to that of [steps](Self::measure).
     pub planner: MemoryPlanner,
 }
 
 impl Estimate {
-    /// Of tasks of this size, where operations go this way. The network is drawn on `device` to count
+    /// Estimate for tasks of this size, where operations go this way. The network is drawn on `device` to count
     /// its tensors; nothing is computed with it.
     pub fn new<B: Backend>(
         backbone: &Backbone,
@@ -89,7 +89,7 @@ impl Estimate {
         self
     }
 
-    /// That a meta-batch of so many tasks fits, as far as its plan is known.
+    /// Checks that a meta-batch of so many tasks fits, as far as its plan is known.
     ///
     /// # Errors
     /// [`HardwareError::TooManyTasks`] or [`HardwareError::LargestBuffer`], with how many would.
@@ -129,7 +129,7 @@ impl Estimate {
             // Another forward pass through all but the last segment.
             let segments = self.backbone.model().segment_costs(support + queries, self.route);
             let but_last = segments.unwrap_or_default().into_iter().rev().skip(1);
-            macs_again = but_last.map(|part| part.graph.macs).sum::<u64>();
+            macs_again = but_last.map(|segment| segment.macs).sum::<u64>();
         }
         2.0 * (task + macs_again as f64) * tasks as f64
     }
@@ -141,12 +141,10 @@ impl Estimate {
             Method::Reptile { batch, .. } => batch,
             _ => task.support + task.queries,
         };
-        let figure = |cost: Cost| activations.figure(cost.saved);
-        let joint = task.part(figure(activations.joint), batch).bytes.0;
-        let [support, queries] =
-            [activations.support, activations.queries].map(|cost| figure(cost).bytes.0);
+        let joint = task.part(activations.joint.saved, batch);
+        let [support, queries] = [activations.support.saved, activations.queries.saved];
         // Passes over activations, each of which is written and read on the way there and back.
-        let (kept, passes) = match self.planner.method {
+        let (saved, passes) = match self.planner.method {
             Method::ProtoNet => (joint, 1),
             Method::Maml { steps } | Method::MamlChain { steps } => {
                 (3 * steps as u64 * support + queries, 3 * steps as u64 + 1)
@@ -155,7 +153,7 @@ impl Estimate {
             Method::FirstOrder { steps } => (steps as u64 * support + queries, steps as u64 + 1),
             Method::Anil { .. } => (support + queries, 2),
         };
-        let traffic = Bytes(kept.saturating_mul(4).saturating_mul(tasks as u64));
+        let traffic = activations.figure(saved.saturating_mul(4)).times(tasks as u64).bytes;
         calibration.seconds(self.flops(tasks), "f32", traffic, passes * self.launches())
     }
 
@@ -243,9 +241,9 @@ mod tests {
         let all = Bytes(1 << 40);
         // 80 images of 64 maps of 84 x 84 are 138 MiB.
         let refused = estimate.check(1, all).unwrap_err();
-        let wanted = "a tensor of 1 tasks has 138 MiB, 128 MiB is the most that the device gives one: \
+        let text = "a tensor of 1 tasks has 138 MiB, 128 MiB is the most that the device gives one: \
                       not one fits";
-        assert_eq!(refused.to_string(), wanted);
+        assert_eq!(refused.to_string(), text);
         estimate.planner.largest_buffer = None;
         assert_eq!(estimate.check(1, all), Ok(()));
     }

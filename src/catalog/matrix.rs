@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hardware::{Bytes, DeviceInfo, DeviceKey, Precision};
 
-/// Which backbone runs where, in which precision: found by asking the devices and by running it.
+/// Table of backbones and precisions by devices. Each cell comes from the device's capabilities or from a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Matrix {
     /// The columns: devices, present or named and absent.
@@ -18,13 +18,13 @@ pub struct Matrix {
 pub struct MatrixRow {
     /// Name of the backbone.
     pub backbone: String,
-    /// What its products compute in.
+    /// Type that its products compute in.
     pub precision: Precision,
     /// One for each device.
     pub cells: Vec<Cell>,
 }
 
-/// How a backbone does on a device.
+/// Outcome of a backbone on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cell {
@@ -36,9 +36,9 @@ pub enum Cell {
     NoDtype,
     /// Training does not fit its memory.
     TooBig {
-        /// What a task takes.
+        /// Memory of a task.
         need: Bytes,
-        /// What is free.
+        /// Free memory.
         have: Bytes,
     },
     /// It was tried, and did not run.
@@ -50,9 +50,9 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// What follows from the capabilities of `device` for training that takes `need`; `None` where only a
+    /// Outcome that follows from the capabilities of `device` for training that takes `need`; `None` where only a
     /// run can show it.
-    pub fn asked(device: &DeviceInfo, precision: Precision, need: Bytes) -> Option<Self> {
+    pub fn predicted(device: &DeviceInfo, precision: Precision, need: Bytes) -> Option<Self> {
         if !device.capabilities.dtype(precision.dtype()).arithmetic {
             return Some(Self::NoDtype);
         }
@@ -100,7 +100,7 @@ impl Matrix {
         std::iter::once(header).chain(rows).collect()
     }
 
-    /// What failed, and why, a line each.
+    /// Failures with their reasons, a line each.
     pub fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         for MatrixRow { backbone, precision, cells } in &self.rows {
@@ -114,7 +114,7 @@ impl Matrix {
         failures
     }
 
-    /// How many cells failed, are too big, or have no device.
+    /// Number of cells that failed, are too big, or have no device.
     pub fn refusals(&self) -> usize {
         let refused =
             |cell: &&Cell| matches!(cell, Cell::Failed(_) | Cell::TooBig { .. } | Cell::NoDevice);
@@ -138,11 +138,11 @@ mod tests {
         let h200 = device("8xh200", "cuda:0");
         let numpy = device("amd_laptop", "ndarray:0");
         let small = Bytes(1 << 20);
-        assert_eq!(Cell::asked(&numpy, Precision::MixedBf16, small), Some(Cell::NoDtype));
-        assert_eq!(Cell::asked(&numpy, Precision::F32, small), None);
+        assert_eq!(Cell::predicted(&numpy, Precision::MixedBf16, small), Some(Cell::NoDtype));
+        assert_eq!(Cell::predicted(&numpy, Precision::F32, small), None);
         let large = Bytes(13 << 30);
         let too_big = Cell::TooBig { need: large, have: Bytes(12 << 30) };
-        assert_eq!(Cell::asked(&h200, Precision::F32, large), Some(too_big));
+        assert_eq!(Cell::predicted(&h200, Precision::F32, large), Some(too_big));
         assert_eq!(Cell::ran(&h200, Precision::MixedF16, Ok(())), Cell::Ok);
         let flex = device("8xh200", "flex:0");
         assert_eq!(Cell::ran(&flex, Precision::MixedF16, Ok(())), Cell::Slow);

@@ -13,14 +13,14 @@ use crate::optim::{Adam, AdamW, Lamb, Sgd};
 use crate::train::{TrainError, fit_meta_batch};
 
 impl Estimate {
-    /// What steps take by their number of tasks, where they are run: at the first two of `sizes`, and
-    /// at the third to see how far off the line through them is. The images are noise.
+    /// Memory of steps by their number of tasks. Steps run at the first two of `sizes`, and at the third to
+    /// see how far off the line through them is. The images are noise.
     ///
-    /// What is to be [computed again](Self::with_checkpointing) by Burn's `BalancedCheckpointing` is
-    /// so where `B` has it.
+    /// Burn's `BalancedCheckpointing`, if [it is chosen](Self::with_checkpointing), recomputes activations
+    /// only where `B` has it.
     ///
     /// # Errors
-    /// As [`fit_meta_batch`], and for an inner loop without a step.
+    /// Errors of [`fit_meta_batch`], and one for an inner loop without a step.
     ///
     /// # Panics
     /// Where one of `sizes` is beyond the tasks that share a network, and for tasks without a class, a

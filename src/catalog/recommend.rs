@@ -8,14 +8,14 @@ use crate::episode::Protocol;
 use crate::hardware::{Bytes, Calibration, OptimizerKind};
 use crate::kernels::Route;
 
-/// How a backbone would do at a task.
+/// Prediction of how a backbone does at a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recommendation {
     /// Name of the backbone.
     pub backbone: String,
-    /// What training on one task at a time takes of memory.
+    /// Memory for training on one task at a time.
     pub need: Bytes,
-    /// Whether that fits the budget.
+    /// True if that fits the budget.
     pub fits: bool,
     /// Most tasks of a meta-batch that fit.
     pub max_tasks: usize,
@@ -28,20 +28,20 @@ pub struct Recommendation {
 /// A device to recommend for.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// What of its memory may be used.
+    /// Memory that may be used.
     pub budget: Bytes,
     /// The largest single allocation, where there is a limit that is known.
     pub largest_buffer: Option<Bytes>,
-    /// Which way operations go on it.
+    /// Route of operations on the device.
     pub route: Route,
-    /// How fast it is, where that was measured.
+    /// Rates of the device, where they were measured.
     pub calibration: Option<&'a Calibration>,
 }
 
 /// The backbones that take images of this shape, best first: those that fit before those that do
 /// not, and then by the time of a training step.
 ///
-/// What a backbone's accuracy will be nobody knows beforehand: of those that are quick enough, larger
+/// Nobody knows the accuracy of a backbone beforehand: of those that are quick enough, larger
 /// ones mostly do better. The networks are drawn on `device` to count their tensors.
 pub fn recommend<B: Backend>(
     image: [usize; 3],
@@ -55,7 +55,7 @@ pub fn recommend<B: Backend>(
     // Networks that differ in the size of their images alone are one here.
     let mut seen = HashSet::new();
     let fitting = fitting.filter(|backbone| seen.insert(format!("{:?}", backbone.config)));
-    let found = fitting.map(|backbone| {
+    let recommendations = fitting.map(|backbone| {
         let adam = OptimizerKind::Adam;
         let mut estimate = Estimate::new::<B>(&backbone, method, protocol, adam, route, device);
         estimate.planner.largest_buffer = largest_buffer;
@@ -68,13 +68,13 @@ pub fn recommend<B: Backend>(
             backbone: backbone.name,
         }
     });
-    let mut found = found.collect::<Vec<_>>();
-    found.sort_by(|one, other| {
+    let mut ranked = recommendations.collect::<Vec<_>>();
+    ranked.sort_by(|one, other| {
         let time = |entry: &Recommendation| entry.seconds.unwrap_or(f64::INFINITY);
         let by_fit = other.fits.cmp(&one.fits);
         by_fit.then(time(one).total_cmp(&time(other))).then(one.need.cmp(&other.need))
     });
-    found
+    ranked
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    fn found(image: [usize; 3], budget: Bytes, rate: f64) -> Vec<Recommendation> {
+    fn ranked(image: [usize; 3], budget: Bytes, rate: f64) -> Vec<Recommendation> {
         let calibration = Calibration {
             measured: 0,
             threads: 1,
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_fits_and_is_quick_comes_first() {
-        let ranked = found([3, 84, 84], Bytes(8 << 30), 1e11);
+        let ranked = ranked([3, 84, 84], Bytes(8 << 30), 1e11);
         assert_eq!(ranked.len(), 4, "conv4-omniglot and conv4-mini-imagenet are one");
         assert!(ranked.iter().all(|entry| entry.fits && entry.max_tasks > 0));
         let times = ranked.iter().map(|entry| entry.seconds.unwrap()).collect::<Vec<_>>();
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_small_budget_pushes_what_does_not_fit_to_the_end() {
-        let ranked = found([3, 84, 84], Bytes(100 << 20), 1e11);
+        let ranked = ranked([3, 84, 84], Bytes(100 << 20), 1e11);
         assert!(ranked.is_sorted_by_key(|entry| !entry.fits));
         let last = ranked.last().unwrap();
         assert!(!last.fits && last.max_tasks == 0 && last.need > Bytes(100 << 20), "{last:?}");
@@ -126,15 +126,15 @@ mod tests {
 
     #[test]
     fn images_too_small_for_four_halvings_leave_the_convolutions_out() {
-        let ranked = found([1, 8, 8], Bytes(8 << 30), 1e11);
+        let ranked = ranked([1, 8, 8], Bytes(8 << 30), 1e11);
         let names = ranked.iter().map(|entry| entry.backbone.as_str()).collect::<Vec<_>>();
         assert!(names.contains(&"mlp-omniglot") && !names.contains(&"conv4-omniglot"), "{names:?}");
     }
 
     #[test]
     fn a_faster_device_takes_less_time() {
-        let slow = &found([1, 28, 28], Bytes(8 << 30), 1e10)[0];
-        let quick = &found([1, 28, 28], Bytes(8 << 30), 1e12)[0];
+        let slow = &ranked([1, 28, 28], Bytes(8 << 30), 1e10)[0];
+        let quick = &ranked([1, 28, 28], Bytes(8 << 30), 1e12)[0];
         assert!(quick.seconds < slow.seconds);
     }
 }

@@ -13,12 +13,12 @@ use crate::hardware::Precision;
 use crate::learners::{AdaptableNetwork, Maml, MetaGradients, MetaLearner, ProtoNet};
 use crate::precision::LossScale;
 
-/// Whether `backbone` computes on `device` in this precision: forward, backward, and the derivative
+/// Tries `backbone` on `device` in this precision: forward, backward, and the derivative
 /// of a gradient, on a small task. Losses and gradients must be finite, and every trainable parameter
 /// must have one.
 ///
 /// # Errors
-/// What went wrong first.
+/// The first thing that went wrong.
 ///
 /// # Panics
 /// Where the backend does.
@@ -55,25 +55,25 @@ where
         + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = Classification>>,
 {
     let learner = ProtoNet::<B, E>::new(encoder.clone());
-    found(&learner, learner.meta_gradients(batch, LossScale::ONE), "the gradient")?;
+    check(&learner, learner.meta_gradients(batch, LossScale::ONE), "the gradient")?;
     let network = Classifier::new(encoder, features, 2, device);
     let inner = InnerLoop::new(1, 0.01);
     let learner = Maml::new(network, inner).map_err(|error| error.to_string())?;
     learner.check(batch).map_err(|error| error.to_string())?;
-    found(&learner, learner.meta_gradients(batch, LossScale::ONE), "the derivative of a gradient")
+    check(&learner, learner.meta_gradients(batch, LossScale::ONE), "the derivative of a gradient")
 }
 
-/// That the loss is finite, and a gradient is there of every parameter that training moves.
-fn found<B: AutodiffBackend, M: Module<B>>(
+/// Checks that the loss is finite, and that every parameter that training moves has a gradient.
+fn check<B: AutodiffBackend, M: Module<B>>(
     module: &M,
-    found: MetaGradients<B>,
+    step: MetaGradients<B>,
     what: &str,
 ) -> Result<(), String> {
-    let loss = found.loss.into_scalar().elem::<f32>();
+    let loss = step.loss.into_scalar().elem::<f32>();
     if !loss.is_finite() {
         return Err(format!("a loss of {loss}"));
     }
-    match incomplete(module, found.gradients.gradients()) {
+    match incomplete(module, step.gradients.gradients()) {
         Some(path) => Err(format!("{what} by {path} is missing or not finite")),
         None => Ok(()),
     }

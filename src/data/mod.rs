@@ -59,7 +59,7 @@ pub use cub::cub;
 pub use decode::PictureLimits;
 pub(crate) use device_cache::DeviceCache;
 pub use error::DataError;
-pub use features::{Comparison, Features};
+pub use features::Features;
 pub use fonts::fonts;
 pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};

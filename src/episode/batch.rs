@@ -218,7 +218,7 @@ impl<B: Backend> EpisodeBatch<B> {
     ///
     /// # Panics
     /// Panics like [`gather`](Self::gather), and where there is no block.
-    pub(super) fn of_block(
+    pub(super) fn from_block(
         dataset: &dyn ClassDataset,
         episodes: &[Episode],
         protocol: Protocol,
@@ -229,7 +229,7 @@ impl<B: Backend> EpisodeBatch<B> {
         let Protocol { ways, shots, queries } = protocol;
         let (tasks, examples) = (episodes.len(), ways * protocol.examples());
         let chosen = choices(dataset, episodes);
-        let kept = |examples| {
+        let labels = |examples| {
             labels.get_or_make([tasks, ways, examples], device, || {
                 self::labels::<B>(tasks, ways, examples, device)
             })
@@ -242,8 +242,8 @@ impl<B: Backend> EpisodeBatch<B> {
             chosen: uploaded(chosen, [tasks, examples], (device, DType::I32)),
             call: GatherCall { tasks: 0..tasks, examples: 0..examples, shape, gains, shifts },
             protocol,
-            support_labels: kept(shots),
-            query_labels: kept(queries),
+            support_labels: labels(shots),
+            query_labels: labels(queries),
         };
         let classes = Some(classes(dataset, episodes));
         Self { tensors: OnceLock::new(), drawn: Some(drawn), classes }
@@ -262,8 +262,8 @@ impl<B: Backend> EpisodeBatch<B> {
     ) -> Self {
         check_sizes(episodes, protocol);
         let part = |part, per_class| {
-            let shown: Vec<_> = episodes.iter().flat_map(|episode| episode.shown(part)).collect();
-            let images = images::<B>(dataset, &shown, device);
+            let refs: Vec<_> = episodes.iter().flat_map(|episode| episode.images(part)).collect();
+            let images = images::<B>(dataset, &refs, device);
             let [_, c, h, w] = images.dims();
             images.reshape([episodes.len(), protocol.ways * per_class, c, h, w])
         };
@@ -301,7 +301,7 @@ fn choices(dataset: &dyn ClassDataset, episodes: &[Episode]) -> Vec<i32> {
         let (image, turn) = place.expect("images are in one block");
         i32::try_from(4 * image + turn as usize).expect("images that can be numbered")
     };
-    episodes.iter().flat_map(Episode::all_shown).map(choice).collect()
+    episodes.iter().flat_map(Episode::all_images).map(choice).collect()
 }
 
 /// By channel, what a byte is multiplied with and what is added.
@@ -324,15 +324,15 @@ fn check_sizes(episodes: &[Episode], protocol: Protocol) {
 /// The images that are shown, `[n, c, h, w]`, scaled on the device.
 pub(crate) fn images<B: Backend>(
     dataset: &(impl ClassDataset + ?Sized),
-    shown: &[ImageRef],
+    refs: &[ImageRef],
     device: &B::Device,
 ) -> Tensor<B, 4> {
     let shape = dataset.image_shape();
-    let mut pixels = vec![0; shown.len() * shape.values()];
-    for (shown, out) in shown.iter().zip(pixels.chunks_exact_mut(shape.values())) {
-        dataset.write_image(shown.class, shown.example, shown.turn, out);
+    let mut pixels = vec![0; refs.len() * shape.values()];
+    for (image, out) in refs.iter().zip(pixels.chunks_exact_mut(shape.values())) {
+        dataset.write_image(image.class, image.example, image.turn, out);
     }
-    let dims = [shown.len(), shape.channels, shape.height, shape.width];
+    let dims = [refs.len(), shape.channels, shape.height, shape.width];
     scale(as_floats(pixels, dims, device), dataset.scaling())
 }
 

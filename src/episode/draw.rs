@@ -48,12 +48,12 @@ impl ClassDraw {
 
 impl Episode {
     /// The images of the support, then those of the queries.
-    pub(crate) fn all_shown(&self) -> impl Iterator<Item = ImageRef> {
-        [Part::Support, Part::Query].into_iter().flat_map(|part| self.shown(part))
+    pub(crate) fn all_images(&self) -> impl Iterator<Item = ImageRef> {
+        [Part::Support, Part::Query].into_iter().flat_map(|part| self.images(part))
     }
 
     /// The images of a part, class by class.
-    pub(crate) fn shown(&self, part: Part) -> impl Iterator<Item = ImageRef> {
+    pub(crate) fn images(&self, part: Part) -> impl Iterator<Item = ImageRef> {
         self.classes.iter().flat_map(move |draw| {
             let ClassDraw { class, turn, .. } = *draw;
             draw.examples(part).iter().map(move |&example| ImageRef { class, example, turn })
@@ -80,12 +80,12 @@ pub(super) fn check(
         return Err(EpisodeError::Zero(protocol));
     }
     if classes < ways {
-        return Err(EpisodeError::NotEnoughClasses { ways, found: classes });
+        return Err(EpisodeError::NotEnoughClasses { ways, actual: classes });
     }
     match (0..classes).find(|&class| examples(class) < needed) {
         Some(class) => {
-            let (class, found) = (name(class), examples(class));
-            Err(EpisodeError::NotEnoughExamples { protocol, class, needed, found })
+            let (class, actual) = (name(class), examples(class));
+            Err(EpisodeError::NotEnoughExamples { protocol, class, needed, actual })
         }
         None => Ok(()),
     }

@@ -12,14 +12,14 @@ pub enum EpisodeError {
     #[error("a regression task has from 1 to 2^24 shots and queries, not {shots} and {queries}")]
     Samples { shots: usize, queries: usize },
     /// Fewer classes than ways.
-    #[error("a {ways}-way episode needs {ways} classes, the split has {found}")]
-    NotEnoughClasses { ways: usize, found: usize },
+    #[error("a {ways}-way episode needs {ways} classes, the split has {actual}")]
+    NotEnoughClasses { ways: usize, actual: usize },
     /// A class too small for the shots and queries, the first such.
-    #[error("a {protocol} episode needs {needed} examples a class, class {class} has {found}")]
-    NotEnoughExamples { protocol: Protocol, class: String, needed: usize, found: usize },
+    #[error("a {protocol} episode needs {needed} examples a class, class {class} has {actual}")]
+    NotEnoughExamples { protocol: Protocol, class: String, needed: usize, actual: usize },
     /// An `alpha` of the Dirichlet distribution of queries that is out of range.
-    #[error("queries are drawn by a whole alpha from 1 to {most}, not {found}")]
-    Alpha { most: usize, found: usize },
+    #[error("queries are drawn by a whole alpha from 1 to {most}, not {actual}")]
+    Alpha { most: usize, actual: usize },
     /// Images that should lie on an accelerator, on a backend without fused operations of an
     /// accelerator.
     #[error(

@@ -130,13 +130,13 @@ impl FeatureSampler {
         let indices: Vec<_> = indices.into_iter().collect();
         let episodes = indices.into_par_iter().map(|index| self.episode(index));
         let row = |example: ImageRef| self.features.rows_of(example.class).start + example.example;
-        FeatureBatch::of_rows(&episodes.collect::<Vec<_>>(), self.protocol.ways, rows, row)
+        FeatureBatch::from_rows(&episodes.collect::<Vec<_>>(), self.protocol.ways, rows, row)
     }
 }
 
 impl<B: Backend> FeatureBatch<B> {
     /// Episodes whose examples are rows of a matrix `[rows, d]`, each in the place that `row` gives.
-    pub(crate) fn of_rows(
+    pub(crate) fn from_rows(
         episodes: &[Episode],
         ways: usize,
         rows: &Tensor<B, 2>,
@@ -145,7 +145,7 @@ impl<B: Backend> FeatureBatch<B> {
         let (tasks, device) = (episodes.len(), rows.device());
         let per_task = |count| [tasks, count / tasks.max(1)];
         let features = |part| {
-            let places = episodes.iter().flat_map(|episode| episode.shown(part));
+            let places = episodes.iter().flat_map(|episode| episode.images(part));
             let places: Vec<_> = places.map(|example| row(example) as i32).collect();
             let ([tasks, examples], count) = (per_task(places.len()), places.len());
             let places = Tensor::from_data(TensorData::new(places, [count]), &device);

@@ -55,10 +55,10 @@ impl FromStr for Protocol {
                 rest => Some(protocol.with_queries(rest.strip_suffix('q')?.parse().ok()?)),
             }
         };
-        let found = read().filter(|Self { ways, shots, queries }| {
+        let protocol = read().filter(|Self { ways, shots, queries }| {
             [ways, shots, queries].into_iter().all(|number| (1..=MOST).contains(number))
         });
-        found.ok_or_else(|| {
+        protocol.ok_or_else(|| {
             format!(
                 "{text:?} is no task; write WAYSwSHOTSsQUERIESq with numbers from 1 to {MOST}, as \
                  5w1s15q"

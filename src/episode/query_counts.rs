@@ -33,7 +33,7 @@ impl QueryCounts {
     pub(super) fn check(self) -> Result<(), EpisodeError> {
         match self {
             Self::Dirichlet { alpha } if !(1..=MOST).contains(&alpha) => {
-                Err(EpisodeError::Alpha { most: MOST, found: alpha })
+                Err(EpisodeError::Alpha { most: MOST, actual: alpha })
             }
             _ => Ok(()),
         }
@@ -73,12 +73,12 @@ fn shares(ways: usize, alpha: usize, random: &mut Stream) -> Vec<f64> {
 
 /// Whole numbers that are `total` together, each less than one from its share of it.
 fn whole(shares: &[f64], total: usize) -> Vec<usize> {
-    let wanted: Vec<_> = shares.iter().map(|share| share * total as f64).collect();
-    let mut counts: Vec<_> = wanted.iter().map(|wanted| wanted.floor() as usize).collect();
+    let exact: Vec<_> = shares.iter().map(|share| share * total as f64).collect();
+    let mut counts: Vec<_> = exact.iter().map(|share| share.floor() as usize).collect();
     let left = total - counts.iter().sum::<usize>();
-    let lost = |&place: &usize| wanted[place] - wanted[place].floor();
+    let fraction = |&place: &usize| exact[place].fract();
     let mut places: Vec<_> = (0..shares.len()).collect();
-    places.sort_by(|one, other| lost(other).total_cmp(&lost(one)));
+    places.sort_by(|one, other| fraction(other).total_cmp(&fraction(one)));
     places.into_iter().take(left).for_each(|place| counts[place] += 1);
     counts
 }
@@ -104,9 +104,9 @@ mod tests {
         let (mean, variance) = (0.2, 0.2 * 0.8 / 11.0);
         for way in 0..ways {
             let values = || drawn.iter().map(|shares| shares[way]);
-            let found = values().sum::<f64>() / f64::from(draws);
+            let average = values().sum::<f64>() / f64::from(draws);
             let spread = values().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(draws);
-            assert!((found - mean).abs() < 0.01, "{found}");
+            assert!((average - mean).abs() < 0.01, "{average}");
             assert!((spread / variance - 1.0).abs() < 0.1, "{spread}");
         }
         assert!(drawn.iter().all(|shares| (shares.iter().sum::<f64>() - 1.0).abs() < 1e-12));

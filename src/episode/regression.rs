@@ -77,9 +77,12 @@ impl TaskSource for RegressionSampler {
             (0..count).into_par_iter().with_min_len(TASKS_OF_A_THREAD).map(draw).unzip();
         let (width, length) = (self.functions.inputs(), self.functions.targets());
         for (inputs, targets) in inputs.iter().zip(&targets) {
-            let found = [inputs.len(), targets.len()];
-            let wanted = [width, length].map(|of| of * self.examples());
-            assert_eq!(found, wanted, "numbers of inputs and targets that a task was drawn with");
+            let actual = [inputs.len(), targets.len()];
+            let expected = [width, length].map(|size| size * self.examples());
+            assert_eq!(
+                actual, expected,
+                "numbers of inputs and targets that a task was drawn with"
+            );
         }
         // Divided here: on an accelerator a part of a tensor is a launch, which copies it.
         let part = |first, examples| {

@@ -100,7 +100,7 @@ impl EpisodeSampler {
         let dataset = self.dataset();
         match self.data_on.decide::<B>(dataset, device, self.free) {
             Ok(DataPlacement::Device) => {
-                EpisodeBatch::of_block(dataset, &episodes, self.protocol, &self.labels, device)
+                EpisodeBatch::from_block(dataset, &episodes, self.protocol, &self.labels, device)
             }
             Ok(_) => EpisodeBatch::gather(dataset, &episodes, self.protocol, device),
             Err(error) => panic!("{error}"),

@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use super::Bytes;
 
-/// What a device can do, as it says itself; unknown is `None`.
+/// Abilities of a device, by its own account; unknown is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Support of `f64`, `f32`, `tf32`, `f16` and `bf16`.
     pub dtypes: BTreeMap<String, DTypeSupport>,
-    /// Which way the fused kernels of this crate take on it.
+    /// Route of fused operations on the device.
     pub route: Option<String>,
     /// Fewest and most lanes that run in step (a warp, subgroup or plane).
     pub plane: Option<[u32; 2]>,
-    /// Whether lanes of a plane can exchange values.
+    /// True if lanes of a plane can exchange values.
     pub plane_operations: Option<bool>,
     /// Memory shared by the threads of a group.
     pub shared_memory: Option<Bytes>,
@@ -34,7 +34,7 @@ pub struct Capabilities {
     pub instructions: Option<Vec<String>>,
 }
 
-/// What a device does with a data type.
+/// Support of a data type by a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DTypeSupport {
     /// Stores and converts it.
@@ -50,7 +50,7 @@ pub(super) const FLOATS: [(&str, DType); 4] =
     [("f64", DType::F64), ("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::BF16)];
 
 impl Capabilities {
-    /// What every backend can be asked.
+    /// Collects the abilities that every backend tells.
     pub(super) fn of<B: Backend>(device: &B::Device) -> Self {
         let support = |dtype| {
             let usage = B::dtype_usage(device, dtype);
@@ -80,7 +80,7 @@ impl Capabilities {
         able.map(|name| format!("{name}{}", star(name))).collect::<Vec<_>>().join(" ")
     }
 
-    /// What it does with the data type of this name; nothing, for a data type that it was not asked
+    /// Support of the data type of this name; none, for a data type that the device was not asked
     /// about.
     pub fn dtype(&self, name: &str) -> DTypeSupport {
         self.dtypes.get(name).copied().unwrap_or_default()

@@ -4,38 +4,38 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bytes, DevicePreference};
 
-/// What a program wants of the hardware. The defaults are Burn's own: the best device, `f32`, all
+/// Requirements of a program on the hardware. The defaults are Burn's own: the best device, `f32`, all
 /// cores, one device.
 ///
-/// What Burn decides when it is built (fusion, autotune) or within kernels (memory layout) cannot be
+/// Choices that Burn makes when it is built (fusion, autotune) or within kernels (memory layout) cannot be
 /// set here.
 #[derive(Config, Debug, PartialEq)]
 pub struct HardwareConfig {
-    /// Which device. `auto` may take another one than the best and says so; anything else is that
+    /// Preferred device. `auto` may take another one than the best and says so; anything else is that
     /// device or an error.
     #[config(default = "DevicePreference::Auto")]
     pub device: DevicePreference,
-    /// What the heavy products are to compute in; a device that cannot is not usable.
+    /// Type of the heavy products; a device that does not compute in it is not usable.
     #[config(default = "Precision::F32")]
     pub precision: Precision,
     /// Threads of the CPU backends within [`HardwareManager::scope`](super::HardwareManager::scope);
     /// all cores if `None`.
     pub threads: Option<usize>,
-    /// How many devices are wanted at once; fewer is an error.
+    /// Number of devices to use at once; fewer is an error.
     #[config(default = 1)]
     pub devices: usize,
-    /// What of a device's memory may be used, as
-    /// [`HardwareManager::budget`](super::HardwareManager::budget) tells those who plan.
+    /// Memory of a device that may be used; [`HardwareManager::budget`](super::HardwareManager::budget) gives
+    /// the amount.
     #[config(default = "MemoryBudget::default()")]
     pub memory: MemoryBudget,
     /// Seed of the backend's random numbers, set when devices are detected.
     pub seed: Option<u64>,
-    /// Whether results must repeat bit for bit.
+    /// Repeatability of results.
     #[config(default = "Determinism::Free")]
     pub determinism: Determinism,
 }
 
-/// What is recomputed in a backward pass instead of kept from the forward pass.
+/// Activations that a backward pass recomputes, instead of keeping them from the forward pass.
 ///
 /// This does not govern the inner steps of a learner that adapts by gradients: its own
 /// [`SecondOrder::Chain`](crate::adapt::SecondOrder::Chain) computes every step again from the fast
@@ -71,7 +71,7 @@ impl Default for MemoryBudget {
     }
 }
 
-/// Whether results must repeat bit for bit on the same machine.
+/// Repeatability of results, bit for bit, on the same machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Determinism {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::panics::{Silence, quietly};
+use super::panics::quietly;
 use super::platforms::HOST_PLATFORMS;
 use super::{
     DetectedDevice, Detection, DeviceInfo, DeviceKey, Inventory, Isolation, Platform, Rejection,
@@ -16,14 +16,14 @@ impl Inventory {
     /// Finds and tries the devices of `platform`, in this thread; a panic is the device's or the
     /// platform's failure.
     pub(super) fn of(platform: &dyn Platform) -> Self {
-        let found = match quietly(|| platform.find()).unwrap_or_else(Err) {
-            Ok(found) if found.is_empty() => return rejecting(platform, "it has no device"),
-            Ok(found) => found,
+        let candidates = match quietly(|| platform.find()).unwrap_or_else(Err) {
+            Ok(none) if none.is_empty() => return rejecting(platform, "it has no device"),
+            Ok(candidates) => candidates,
             Err(reason) => return rejecting(platform, reason),
         };
         let (mut devices, mut rejected) = (Vec::new(), Vec::new());
-        for (index, found) in found.into_iter().enumerate() {
-            match tried(platform, index, found) {
+        for (index, candidate) in candidates.into_iter().enumerate() {
+            match probe(platform, index, candidate) {
                 Ok(device) => devices.push(device),
                 Err(rejection) => rejected.push(rejection),
             }
@@ -32,14 +32,14 @@ impl Inventory {
     }
 }
 
-fn tried(
+fn probe(
     platform: &dyn Platform,
     index: usize,
-    found: DetectedDevice,
+    candidate: DetectedDevice,
 ) -> Result<DeviceInfo, Rejection> {
     let key = DeviceKey::new(platform.name(), index);
     let start = Instant::now();
-    let DetectedDevice { name, class, tier, driver, skipped } = found;
+    let DetectedDevice { name, class, tier, driver, skipped } = candidate;
     match quietly(|| platform.probe(index)).unwrap_or_else(Err) {
         Err(reason) => Err(Rejection {
             what: key.to_string(),
@@ -67,9 +67,8 @@ fn rejecting(platform: &dyn Platform, reason: impl Into<String>) -> Inventory {
     Inventory::new(Vec::new(), vec![Rejection { what, tier, tried, reason }])
 }
 
-/// What all platforms have, each tried at the same time as the others.
+/// Inventory of all platforms, which are tried at the same time.
 pub(super) fn run(platforms: Vec<Box<dyn Platform>>, detection: &Detection) -> Inventory {
-    let _silence = Silence::begin();
     let deadline = Instant::now() + detection.deadline;
     let late = format!("no answer within {:.1} s", detection.deadline.as_secs_f64());
     let begin = |platform: Box<dyn Platform>| {

@@ -5,25 +5,24 @@ use super::{Bytes, Capabilities, DeviceKey, Rejection};
 /// A device that was found and that computed something when it was tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
-    /// What to ask for it by.
+    /// Key by which the device is chosen.
     pub key: DeviceKey,
-    /// What its driver calls it.
+    /// Name that its driver gives it.
     pub name: String,
-    /// What it is.
+    /// Class of the device.
     pub class: DeviceClass,
     /// Where `auto` places it.
     pub tier: Tier,
-    /// What its driver says of itself.
+    /// Name and version of its driver.
     pub driver: Option<String>,
     /// Why `auto` leaves it alone though it works.
     #[serde(default, alias = "passed_over")]
     pub skipped: Option<String>,
     /// Its memory.
     pub memory: DeviceMemory,
-    /// What it can do.
+    /// Abilities of the device.
     pub capabilities: Capabilities,
-    /// How long it took to find memory, compute on it and read back, the device's start included,
-    /// in milliseconds.
+    /// Milliseconds of the probe, which allocates, computes and reads back; the device's start is included.
     pub probe_ms: f64,
 }
 
@@ -40,13 +39,13 @@ impl DeviceInfo {
 pub struct DeviceMemory {
     /// The device's whole memory; for a CPU, at most the limit of the control group.
     pub total: Option<Bytes>,
-    /// What was free when the device was tried.
+    /// Memory that was free when the device was tried.
     pub free: Option<Bytes>,
-    /// Whether the processor works on the same memory.
+    /// True if the processor works on the same memory.
     pub unified: Option<bool>,
 }
 
-/// What a device is.
+/// Class of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceClass {
@@ -83,7 +82,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Whether it is hardware other than the processor.
+    /// True for hardware other than the processor.
     pub fn is_accelerator(self) -> bool {
         self < Self::Cpu
     }

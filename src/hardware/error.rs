@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::{Bytes, DeviceKey, Inventory};
 
-/// What can go wrong with devices and their memory.
+/// Errors of devices and their memory.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -67,7 +67,7 @@ pub enum HardwareError {
 }
 
 impl HardwareError {
-    /// That nothing is called `name` among what is known.
+    /// The error for a `name` that is not among the known ones.
     pub(crate) fn unknown<'a>(
         what: &'static str,
         name: &str,
@@ -87,7 +87,7 @@ impl HardwareError {
         Self::Config { field, reason: reason.into() }
     }
 
-    /// That this share of something can stay free.
+    /// Checks that this share of something can stay free.
     pub(super) fn check_share(field: &'static str, share: f64) -> Result<(), Self> {
         match (0.0..1.0).contains(&share) {
             true => Ok(()),
@@ -95,8 +95,8 @@ impl HardwareError {
         }
     }
 
-    /// Of a device that will not do, beside those that will.
-    pub(super) fn beside(self, inventory: &Inventory) -> Self {
+    /// Adds the usable devices to the error of one that is not.
+    pub(super) fn with_usable(self, inventory: &Inventory) -> Self {
         match self {
             Self::Unavailable { device, reason, .. } => {
                 Self::Unavailable { device, reason, usable: inventory.keys() }

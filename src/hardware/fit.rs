@@ -2,15 +2,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bytes, HardwareError, MemoryFigure, Provenance};
 
-/// What some work takes by its size, `fixed + each * n`, as it was measured at two sizes and
-/// checked at a third.
+/// Memory of some work by its size, `fixed + each * n`, measured at two sizes and checked at a
+/// third.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryFit {
     /// Bytes whatever the size; below zero where small sizes take less than their share.
     pub fixed: f64,
     /// Bytes for each more of the size.
     pub each: f64,
-    /// How far the third measurement is off the line, in percent of that measurement.
+    /// Distance of the third measurement from the line, in percent of that measurement.
     pub residual_percent: f64,
     /// The sizes that were measured; the last one was not used for the fit.
     pub sizes: [usize; 3],
@@ -28,13 +28,13 @@ impl MemoryFit {
     ) -> Result<Self, HardwareError> {
         let [first, second, third] = sizes;
         if !(0 < first && first < second && second < third) {
-            let reason = format!("a line needs three in rising order from 1 on, found {sizes:?}");
+            let reason = format!("a line needs three in rising order from 1 on, got {sizes:?}");
             return Err(HardwareError::config("sizes", reason));
         }
         let line = Line::through((first, run(first)?), (second, run(second)?));
-        let found = run(third)?.0 as f64;
-        let residual = (line.at(third) - found).abs();
-        let residual_percent = if residual == 0.0 { 0.0 } else { 100.0 * residual / found };
+        let measured = run(third)?.0 as f64;
+        let residual = (line.at(third) - measured).abs();
+        let residual_percent = if residual == 0.0 { 0.0 } else { 100.0 * residual / measured };
         Ok(Self { fixed: line.fixed, each: line.each, residual_percent, sizes })
     }
 
@@ -42,7 +42,7 @@ impl MemoryFit {
         Line { fixed: self.fixed, each: self.each }
     }
 
-    /// What a size takes.
+    /// Memory of a size.
     pub fn at(&self, size: usize) -> MemoryFigure {
         let source = Provenance::Measured { residual_percent: self.residual_percent };
         MemoryFigure { bytes: Bytes(self.line().at(size).round().max(0.0) as u64), source }
@@ -106,11 +106,8 @@ mod tests {
     #[test]
     fn sizes_that_do_not_rise_are_refused() {
         for sizes in [[0, 1, 2], [1, 1, 2], [1, 3, 2]] {
-            let found = MemoryFit::measure(sizes, run(|n| n));
-            assert!(
-                matches!(found, Err(HardwareError::Config { field: "sizes", .. })),
-                "{found:?}"
-            );
+            let fit = MemoryFit::measure(sizes, run(|n| n));
+            assert!(matches!(fit, Err(HardwareError::Config { field: "sizes", .. })), "{fit:?}");
         }
     }
 }

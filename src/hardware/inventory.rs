@@ -15,7 +15,7 @@ pub struct Inventory {
     version: u32,
     /// Usable devices, in the order in which `auto` takes them.
     pub devices: Vec<DeviceInfo>,
-    /// What cannot be used.
+    /// Devices and platforms that cannot be used.
     pub rejected: Vec<Rejection>,
 }
 
@@ -26,7 +26,7 @@ pub struct Rejection {
     pub what: String,
     /// Where `auto` would have placed it.
     pub tier: Tier,
-    /// Whether it was looked for: a platform that is not compiled in, or is of another system, was
+    /// True if it was looked for: a platform that is not compiled in, or is of another system, was
     /// not.
     pub tried: bool,
     /// Why.
@@ -59,7 +59,7 @@ impl Inventory {
         Self { version: VERSION, devices, rejected }
     }
 
-    /// What can be asked for.
+    /// Keys of the usable devices.
     pub(super) fn keys(&self) -> Vec<DeviceKey> {
         self.devices.iter().map(|device| device.key.clone()).collect()
     }
@@ -75,7 +75,7 @@ impl Inventory {
         Self::parse(&text).map_err(wrong)
     }
 
-    /// That nothing in it can mislead: a file may come from anywhere.
+    /// Checks that nothing in it misleads: a file may come from anywhere.
     fn check(&self) -> Result<(), String> {
         let mut keys = HashSet::new();
         for device in &self.devices {
@@ -88,8 +88,8 @@ impl Inventory {
             }
         }
         let names = self.devices.iter().map(|device| &device.name);
-        let told = self.rejected.iter().flat_map(|r| [&r.what, &r.reason]);
-        match names.chain(told).find(|text| text.chars().any(char::is_control)) {
+        let rejections = self.rejected.iter().flat_map(|r| [&r.what, &r.reason]);
+        match names.chain(rejections).find(|text| text.chars().any(char::is_control)) {
             Some(text) => Err(format!("malformed: control characters in {text:?}")),
             None => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! What hardware is there, what it can do, and what fits on it.
+//! Devices: detection, abilities, memory, and the models that fit.
 
 mod batch_size;
 mod calibration;
@@ -45,9 +45,9 @@ pub use memory::{
     MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, memory_stats, release,
 };
 pub use placement::{DeviceLoad, PlacedModel, Placement, place};
-pub use plan::{Activations, MemoryPlan, MemoryPlanner, Method, PlanLine, Stacks, TaskShape};
+pub use plan::{Activations, MemoryPlan, MemoryPlanner, Method, PlanLine, TaskShape};
 pub use platform::{DetectedDevice, Platform, ProbeResult};
-pub use pool::{Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage};
+pub use pool::{ModelPool, PoolError};
 pub use preference::{DevicePreference, Selection};
 pub use profile::{ModelProfile, OptimizerKind, ParameterProfile};
 pub use provenance::{MemoryFigure, Provenance};

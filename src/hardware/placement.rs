@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bytes, DeviceKey, HardwareError};
 
-/// Which model is where.
+/// Models with their devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// The models in the order in which they were given.
@@ -19,27 +19,27 @@ pub struct Placement {
 pub struct PlacedModel {
     /// Its name.
     pub name: String,
-    /// What it needs.
+    /// Memory that it needs.
     pub bytes: Bytes,
     /// Where it is.
     pub device: DeviceKey,
 }
 
-/// What a placement lays on a device.
+/// Load of a device in a placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceLoad {
     /// The device.
     pub device: DeviceKey,
-    /// What models may take there: what was free, less the share that stays free.
+    /// Memory that models may take there: all that was free, less the share that stays free.
     pub usable: Bytes,
-    /// What the models laid there need.
+    /// Memory that the models laid there need.
     pub used: Bytes,
 }
 
 /// Lays whole models on devices, the largest first, each on the first device with room. A share of
 /// every device's free memory, 0 to below 1, stays free for what a plan does not count.
 ///
-/// Of the devices with room and as much free memory as that one, the least loaded takes the model.
+/// Among devices with room and as much free memory as that one, the least loaded takes the model.
 /// If a model then has no place, all are laid again, each on the very first device with room, which
 /// packs more closely. The order of the devices is a preference; models of the same size keep
 /// theirs. The same arguments give the same placement.
@@ -73,16 +73,16 @@ pub fn place<S: AsRef<str>>(
 }
 
 impl DeviceLoad {
-    /// What models may still take.
+    /// Memory that models may still take.
     pub fn left(&self) -> Bytes {
         Bytes(self.usable.0.saturating_sub(self.used.0))
     }
 }
 
-/// Which of the devices with room takes a model.
+/// Rule that chooses among the devices with room.
 #[derive(Clone, Copy, Debug)]
 enum Choice {
-    /// Of those as large as the first one.
+    /// The least loaded among those as large as the first one.
     LeastLoaded,
     First,
 }

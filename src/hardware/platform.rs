@@ -14,7 +14,7 @@ pub trait Platform: Send + Sync {
     /// Where `auto` places its devices, unless one says otherwise.
     fn tier(&self) -> Tier;
 
-    /// Whether it can be looked for at all in this program and on this system.
+    /// True if it can be looked for at all in this program and on this system.
     fn is_built(&self) -> bool {
         true
     }
@@ -35,13 +35,13 @@ pub trait Platform: Send + Sync {
 /// A device that is there, whether or not it works.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectedDevice {
-    /// What its driver calls it.
+    /// Name that its driver gives it.
     pub name: String,
-    /// What it is.
+    /// Class of the device.
     pub class: DeviceClass,
     /// Where `auto` places it.
     pub tier: Tier,
-    /// What its driver says of itself.
+    /// Name and version of its driver.
     pub driver: Option<String>,
     /// Why `auto` must not take it though it may work, for instance because an environment variable
     /// names another one.
@@ -55,10 +55,10 @@ impl DetectedDevice {
     }
 }
 
-/// What a device told when it was tried.
+/// Answer of a device when it was tried.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProbeResult {
-    /// What it can do.
+    /// Abilities of the device.
     pub capabilities: Capabilities,
     /// Its memory.
     pub memory: DeviceMemory,
@@ -76,14 +76,14 @@ impl ProbeResult {
 /// software renderer takes seconds to compile those of a matrix product.
 fn compute<B: Backend>(device: &B::Device) -> Result<(), String> {
     let numbers = (1..=64).map(|number| number as f32).collect::<Vec<_>>();
-    let wanted = numbers.iter().map(|number| number * number).collect::<Vec<_>>();
+    let expected = numbers.iter().map(|number| number * number).collect::<Vec<_>>();
     let tensor = Tensor::<B, 1>::from_data(TensorData::new(numbers, [64]), device);
     let squares = tensor.clone() * tensor;
     B::sync(device).map_err(|error| error.to_string())?;
     let data = squares.try_into_data().map_err(|error| error.to_string())?;
-    let found = data.convert::<f32>().to_vec::<f32>().map_err(|error| format!("{error:?}"))?;
-    match found == wanted {
+    let values = data.convert::<f32>().to_vec::<f32>().map_err(|error| format!("{error:?}"))?;
+    match values == expected {
         true => Ok(()),
-        false => Err(format!("squares came out as {:?} …", &found[..4.min(found.len())])),
+        false => Err(format!("squares came out as {:?} …", &values[..4.min(values.len())])),
     }
 }

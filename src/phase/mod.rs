@@ -53,7 +53,7 @@ macro_rules! phases {
         }
 
         impl PhaseTimes {
-            fn of_mut(&mut self, phase: Phase) -> &mut f64 {
+            fn get_mut(&mut self, phase: Phase) -> &mut f64 {
                 match phase {
                     $(Phase::$phase => &mut self.$field,)*
                 }
@@ -81,23 +81,23 @@ phases! {
 
 impl PhaseTimes {
     /// Milliseconds of a phase.
-    pub fn of(&self, phase: Phase) -> f64 {
+    pub fn get(&self, phase: Phase) -> f64 {
         let mut times = *self;
-        *times.of_mut(phase)
+        *times.get_mut(phase)
     }
 
     /// Milliseconds of all phases.
     pub fn total(&self) -> f64 {
-        Phase::ALL.into_iter().map(|phase| self.of(phase)).sum()
+        Phase::ALL.into_iter().map(|phase| self.get(phase)).sum()
     }
 
     fn add(&mut self, phase: Phase, time: Duration) {
-        *self.of_mut(phase) += time.as_secs_f64() * 1e3;
+        *self.get_mut(phase) += time.as_secs_f64() * 1e3;
     }
 
     fn each(mut self, change: impl Fn(Phase, f64) -> f64) -> Self {
         for phase in Phase::ALL {
-            let time = self.of_mut(phase);
+            let time = self.get_mut(phase);
             *time = change(phase, *time);
         }
         self
@@ -111,7 +111,7 @@ impl PhaseTimes {
 
 impl AddAssign for PhaseTimes {
     fn add_assign(&mut self, other: Self) {
-        *self = self.each(|phase, time| time + other.of(phase));
+        *self = self.each(|phase, time| time + other.get(phase));
     }
 }
 
@@ -127,9 +127,9 @@ impl Div<f64> for PhaseTimes {
 impl fmt::Display for PhaseTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.total();
-        let taken = Phase::ALL.into_iter().filter(|phase| self.of(*phase) > 0.0);
+        let taken = Phase::ALL.into_iter().filter(|phase| self.get(*phase) > 0.0);
         for (index, phase) in taken.enumerate() {
-            let (name, time) = (phase.name(), self.of(phase));
+            let (name, time) = (phase.name(), self.get(phase));
             let line = if index == 0 { "" } else { "\n" };
             write!(f, "{line}{name:<9} {time:10.3} ms {:6.1} %", 100.0 * time / total)?;
         }

@@ -27,9 +27,9 @@ impl<B: Backend> Coefficients<B> {
     /// # Errors
     /// When one is not finite in 32 bits.
     pub fn new(values: [f64; 4], device: &B::Device) -> Result<Self, PlasticityError> {
-        if let Some(&found) = values.iter().find(|value| !(**value as f32).is_finite()) {
-            let (name, wanted) = ("coefficient", "a finite number of 32 bits");
-            return Err(PlasticityError::Setting { name, wanted, found });
+        if let Some(&actual) = values.iter().find(|value| !(**value as f32).is_finite()) {
+            let (name, expected) = ("coefficient", "a finite number of 32 bits");
+            return Err(PlasticityError::Setting { name, expected, actual });
         }
         let values = Tensor::from_data(values.map(|value| value as f32), device);
         Ok(Self { values: Param::from_tensor(values) })

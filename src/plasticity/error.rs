@@ -4,31 +4,31 @@
 #[allow(missing_docs)]
 pub enum PlasticityError {
     /// A number that makes no sense.
-    #[error("the {name} must be {wanted}, found {found}")]
-    Setting { name: &'static str, wanted: &'static str, found: f64 },
+    #[error("the {name} must be {expected}, found {actual}")]
+    Setting { name: &'static str, expected: &'static str, actual: f64 },
     /// A hierarchy without a layer. The size of the input is among those `found`.
-    #[error("a hierarchy needs an input and at least one layer, found {found} sizes")]
-    NoLayers { found: usize },
+    #[error("a hierarchy needs an input and at least one layer, found {actual} sizes")]
+    NoLayers { actual: usize },
     /// Not one period for each layer.
-    #[error("{layers} layers need {layers} periods, found {found}")]
-    Periods { layers: usize, found: usize },
+    #[error("{layers} layers need {layers} periods, found {actual}")]
+    Periods { layers: usize, actual: usize },
     /// A period that is no multiple of the one below.
-    #[error("period {found} of layer {layer} is no multiple of {below}, the period below it")]
-    Period { layer: usize, below: usize, found: usize },
+    #[error("period {actual} of layer {layer} is no multiple of {below}, the period below it")]
+    Period { layer: usize, below: usize, actual: usize },
     /// A layer that does not take what the one below it gives.
-    #[error("layer {layer} takes {found} values, what is below it gives {wanted}")]
-    Chain { layer: usize, wanted: usize, found: usize },
+    #[error("layer {layer} takes {actual} values, what is below it gives {expected}")]
+    Chain { layer: usize, expected: usize, actual: usize },
     /// An input of another length.
-    #[error("the input has {found} values, the first layer takes {wanted}")]
-    Inputs { wanted: usize, found: usize },
+    #[error("the input has {actual} values, the first layer takes {expected}")]
+    Inputs { expected: usize, actual: usize },
     /// Another number of sequences than before.
-    #[error("{found} sequences cannot go on where {wanted} began")]
-    Sequences { wanted: usize, found: usize },
+    #[error("{actual} sequences cannot go on where {expected} began")]
+    Sequences { expected: usize, actual: usize },
     /// A first layer that does not take a whole number of inputs at once.
     #[error(
-        "layer 1 takes {found} values, no multiple of the {period} inputs that it sees at once"
+        "layer 1 takes {actual} values, no multiple of the {period} inputs that it sees at once"
     )]
-    Window { period: usize, found: usize },
+    Window { period: usize, actual: usize },
     /// A batch without a sequence.
     #[error("a batch needs at least one sequence")]
     NoSequences,
@@ -47,11 +47,11 @@ pub enum PlasticityError {
 pub(super) fn at_least(
     name: &'static str,
     least: f64,
-    wanted: &'static str,
+    expected: &'static str,
     value: f64,
 ) -> Result<f64, PlasticityError> {
     match value.is_finite() && value >= least {
         true => Ok(value),
-        false => Err(PlasticityError::Setting { name, wanted, found: value }),
+        false => Err(PlasticityError::Setting { name, expected, actual: value }),
     }
 }

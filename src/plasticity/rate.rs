@@ -44,7 +44,7 @@ impl<B: Backend> Rate<B> {
         }
     }
 
-    pub(super) fn of_update(&self) -> Coefficient<Tensor<B, 1>> {
+    pub(super) fn coefficient(&self) -> Coefficient<Tensor<B, 1>> {
         match self {
             Self::Fixed(rate) => Coefficient::Number(*rate),
             Self::Learned(rate) => Coefficient::Tensor(rate.clone()),

@@ -98,7 +98,7 @@ impl<B: Backend> WeightUpdate<B> {
                 (weight.clone() - product(rate.times(mix), weight), Coefficient::Number(0.0))
             }
         };
-        rank_update(weight, decay, self.post, self.pre, rate.of_update())
+        rank_update(weight, decay, self.post, self.pre, rate.coefficient())
     }
 }
 

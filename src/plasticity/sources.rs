@@ -30,13 +30,13 @@ impl Sources {
     /// # Errors
     /// Unless there is a source and there are more inputs than sources.
     pub fn new(inputs: usize, sources: usize, seed: u64) -> Result<Self, PlasticityError> {
-        let wanted = "between 1 and one less than the inputs";
+        let expected = "between 1 and one less than the inputs";
         match (1..inputs).contains(&sources) {
             true => Ok(Self { inputs, sources, seed }),
             false => Err(PlasticityError::Setting {
                 name: "number of sources",
-                wanted,
-                found: sources as f64,
+                expected,
+                actual: sources as f64,
             }),
         }
     }
@@ -97,7 +97,7 @@ fn mix(mixing: &[Vec<f32>], sources: &[f64], out: &mut [f32]) {
 
 fn advance(random: &mut Stream, sources: &mut [f64]) {
     for (k, source) in sources.iter_mut().enumerate() {
-        let kept = 1.0 - 0.5f64.powi(k as i32 % 4 + 1);
-        *source = kept * *source + (1.0 - kept * kept).sqrt() * random.irwin_hall(1.0);
+        let memory = 1.0 - 0.5f64.powi(k as i32 % 4 + 1);
+        *source = memory * *source + (1.0 - memory * memory).sqrt() * random.irwin_hall(1.0);
     }
 }

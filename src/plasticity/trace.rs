@@ -86,10 +86,10 @@ impl<B: Backend> PlasticConnections<B> {
         let eta = self.eta.val().reshape([1, 1, 1]);
         let rated = y.clone() * eta.clone();
         let growth = product(x.swap_dims(1, 2), rated.clone());
-        let kept = match self.rule {
+        let decayed = match self.rule {
             TraceRule::Hebb => trace.clone() * (eta.neg() + 1.0),
             TraceRule::Oja => trace.clone() * ((rated * y).neg() + 1.0),
         };
-        kept + growth
+        decayed + growth
     }
 }

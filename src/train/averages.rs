@@ -13,11 +13,11 @@ use fewshot_models::nn::RUNNING_AVERAGES;
 /// Running averages, all of them vectors, by their ids.
 pub(super) type Averages<B> = BTreeMap<ParamId, Tensor<<B as AutodiffBackend>::InnerBackend, 1>>;
 
-/// The running averages of `module`.
-pub(super) fn of<B: AutodiffBackend, M: Module<B>>(module: &M) -> Averages<B> {
-    let mut found = Collect::<B> { within: Vec::new(), values: BTreeMap::new() };
-    module.visit(&mut found);
-    found.values
+/// Running averages of `module`.
+pub(super) fn running_averages<B: AutodiffBackend, M: Module<B>>(module: &M) -> Averages<B> {
+    let mut collect = Collect::<B> { within: Vec::new(), values: BTreeMap::new() };
+    module.visit(&mut collect);
+    collect.values
 }
 
 /// Registers the change of the running averages of `module` since `before`.
@@ -26,7 +26,7 @@ pub(super) fn register_changes<B: AutodiffBackend, M: Module<B>>(
     before: &Averages<B>,
     registered: &mut GradientsParams,
 ) {
-    for (id, now) in of::<B, M>(module) {
+    for (id, now) in running_averages::<B, M>(module) {
         let before = before[&id].clone();
         let before = match before.device() == now.device() {
             true => before,
@@ -41,7 +41,7 @@ pub(super) fn with_changes<B: AutodiffBackend, M: Module<B>>(
     module: M,
     registered: &mut GradientsParams,
 ) -> M {
-    let moved = of::<B, M>(&module).into_iter().map(|(id, value)| {
+    let moved = running_averages::<B, M>(&module).into_iter().map(|(id, value)| {
         let change = registered.remove::<B::InnerBackend, 1>(id);
         (id, change.map_or(value.clone(), |change| value + change))
     });

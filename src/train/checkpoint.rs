@@ -61,8 +61,8 @@ pub enum CheckpointError {
     #[error("{} is damaged: {reason}", path.display())]
     Damaged { path: PathBuf, reason: String },
     /// A checkpoint of another learner or network.
-    #[error("the checkpoint holds {found}, not {wanted}")]
-    Architecture { found: String, wanted: String },
+    #[error("the checkpoint holds {actual}, not {expected}")]
+    Architecture { actual: String, expected: String },
     /// A record that is absent or does not read.
     #[error("the checkpoint's record of the {name} cannot be used: {reason}")]
     Record { name: &'static str, reason: String },
@@ -143,10 +143,10 @@ impl Checkpoint {
         learner: L,
         device: &B::Device,
     ) -> Result<L, CheckpointError> {
-        let wanted = learner.architecture();
-        if wanted != self.header.architecture {
-            let found = self.header.architecture.clone();
-            return Err(CheckpointError::Architecture { found, wanted });
+        let expected = learner.architecture();
+        if expected != self.header.architecture {
+            let actual = self.header.architecture.clone();
+            return Err(CheckpointError::Architecture { actual, expected });
         }
         Ok(learner.load_record(self.record::<B, _>("learner", device)?))
     }

@@ -10,10 +10,10 @@ use crate::parallel::ParallelError;
 use crate::phase::Phase;
 use crate::precision::{PrecisionError, ScaleError};
 
-/// Why training stopped before its end, or did not begin.
+/// Reason for which training stopped before its end, or did not begin.
 ///
 /// `step` counts the steps done where the text says "after step", and is the index of the step
-/// otherwise; `kept` is the run folder with the last good state.
+/// otherwise; `folder` is the run folder with the last good state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -58,28 +58,31 @@ pub enum TrainError {
     #[error(
         "the loss is {loss} at step {step}, in the episodes from {episode}{}; training stopped{}",
         inner_loop(divergence),
-        kept_in(kept)
+        state_in(folder)
     )]
     NonFiniteLoss {
         loss: f32,
         step: u64,
         episode: u64,
         divergence: Option<Divergence>,
-        kept: Option<PathBuf>,
+        folder: Option<PathBuf>,
     },
     /// A validation that is not a finite number: adaptation diverged on some of its tasks.
-    #[error("the validation after step {step} is {mean}; training stopped{}", kept_in(kept))]
-    NonFiniteValidation { mean: f64, step: u64, kept: Option<PathBuf> },
+    #[error("the validation after step {step} is {mean}; training stopped{}", state_in(folder))]
+    NonFiniteValidation { mean: f64, step: u64, folder: Option<PathBuf> },
     /// Parameters that are no longer finite numbers.
-    #[error("parameters are no longer finite after step {step}; training stopped{}", kept_in(kept))]
-    NonFiniteParameters { step: u64, kept: Option<PathBuf> },
+    #[error(
+        "parameters are no longer finite after step {step}; training stopped{}",
+        state_in(folder)
+    )]
+    NonFiniteParameters { step: u64, folder: Option<PathBuf> },
     /// Gradients that are not finite numbers.
-    #[error("the gradient is not finite at step {step}; training stopped{}", kept_in(kept))]
-    NonFiniteGradient { step: u64, kept: Option<PathBuf> },
+    #[error("the gradient is not finite at step {step}; training stopped{}", state_in(folder))]
+    NonFiniteGradient { step: u64, folder: Option<PathBuf> },
     /// A device that failed. What was done since the last checkpoint is lost; that one is as it was.
     /// `step` is the index of the step under way in `phase`, or how many were done if none was.
-    #[error("step {step}{}: {failure}; training stopped{}", during(phase), kept_in(kept))]
-    Device { step: u64, phase: Option<Phase>, failure: Box<HardwareError>, kept: Option<PathBuf> },
+    #[error("step {step}{}: {failure}; training stopped{}", during(phase), state_in(folder))]
+    Device { step: u64, phase: Option<Phase>, failure: Box<HardwareError>, folder: Option<PathBuf> },
     /// The user asked to stop; everything up to here is saved.
     #[error("interrupted after step {step}")]
     Interrupted { step: u64 },
@@ -90,8 +93,8 @@ pub enum TrainError {
     #[error("{} holds no checkpoint to resume from", folder.display())]
     NothingToResume { folder: PathBuf },
     /// A checkpoint made with other settings, of which `name` is the first that differs.
-    #[error("{} was made with {name} {found}, this run has {wanted}", path.display())]
-    OtherSettings { path: PathBuf, name: String, found: String, wanted: String },
+    #[error("{} was made with {name} {actual}, this run has {expected}", path.display())]
+    OtherSettings { path: PathBuf, name: String, actual: String, expected: String },
     /// A learner that cannot be trained on the episodes.
     #[error(transparent)]
     Learner(#[from] AdaptError),
@@ -131,7 +134,7 @@ fn during(phase: &Option<Phase>) -> String {
     phase.map_or(String::new(), |phase| format!(", {}", phase.name()))
 }
 
-fn kept_in(folder: &Option<PathBuf>) -> String {
+fn state_in(folder: &Option<PathBuf>) -> String {
     match folder {
         Some(folder) => format!("; the last good state is in {}", folder.display()),
         None => String::new(),

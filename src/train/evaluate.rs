@@ -106,8 +106,8 @@ impl Evaluator {
         communicator: &dyn Communicator,
     ) -> Result<Evaluation, ParallelError> {
         let start = Instant::now();
-        let found = self.score_shared(learner, sampler, device, communicator)?;
-        let Score { mean, ci95, .. } = found;
+        let score = self.score_shared(learner, sampler, device, communicator)?;
+        let Score { mean, ci95, .. } = score;
         let batch_norm = self.statistics.unwrap_or(learner.statistics());
         let query_norm = learner.query_norm();
         let shared_norm = batch_norm == BnStatistics::Batch && query_norm == QueryNorm::Together;
@@ -148,14 +148,13 @@ impl Evaluator {
         device: &B::Device,
         communicator: &dyn Communicator,
     ) -> Result<Score, ParallelError> {
-        let together = source.test_batch_size();
-        let groups = self.episodes.div_ceil(together);
-        let share = |rank| (groups * rank / communicator.size()) * together;
-        let mine = share(communicator.rank())..share(communicator.rank() + 1);
-        let mine = mine.start.min(self.episodes)..mine.end.min(self.episodes);
-        let found = self.scores(learner, source, device, mine);
-        let found = gather_numbers(communicator, &found)?.concat();
-        Ok(Score::of(T::Kind::MEASURE, &found))
+        let batch = source.test_batch_size();
+        let batches = self.episodes.div_ceil(batch);
+        let first = |rank: usize| (batches * rank / communicator.size() * batch).min(self.episodes);
+        let tasks = first(communicator.rank())..first(communicator.rank() + 1);
+        let scores = self.scores(learner, source, device, tasks);
+        let scores = gather_numbers(communicator, &scores)?.concat();
+        Ok(Score::new(T::Kind::MEASURE, &scores))
     }
 
     fn scores<B: Backend, T: TaskSource>(
@@ -171,25 +170,25 @@ impl Evaluator {
         {
             return embedded::image_accuracies(learner, sampler, device, tasks);
         }
-        let mut found = Vec::new();
-        let together = source.test_batch_size();
-        for first in tasks.clone().step_by(together) {
-            let last = (first + together).min(tasks.end);
+        let mut scores = Vec::new();
+        let batch_size = source.test_batch_size();
+        for first in tasks.clone().step_by(batch_size) {
+            let last = (first + batch_size).min(tasks.end);
             let batch = source.tasks::<B>(first as u64..last as u64, device);
             let outputs = learner.outputs(&batch, statistics);
             let targets = T::Kind::judged(&batch, 0..last - first).targets;
-            found.extend(T::Kind::scores(outputs, targets).into_data().iter::<f64>());
+            scores.extend(T::Kind::scores(outputs, targets).into_data().iter::<f64>());
         }
-        found
+        scores
     }
 }
 
 impl Score {
-    /// The mean of what tasks are judged by, in the unit of `measure`; of a single one without an interval.
-    pub(super) fn of(measure: Measure, found: &[f64]) -> Self {
-        let n = found.len() as f64;
-        let mean = found.iter().sum::<f64>() / n;
-        let squares = found.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+    /// Mean score of tasks in the unit of `measure`; of a single task without an interval.
+    pub(super) fn new(measure: Measure, scores: &[f64]) -> Self {
+        let n = scores.len() as f64;
+        let mean = scores.iter().sum::<f64>() / n;
+        let squares = scores.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
         let ci95 = if n < 2.0 { 0.0 } else { 1.96 * (squares / (n - 1.0) / n).sqrt() };
         Self { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() }
     }
@@ -227,12 +226,12 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_mean() {
-        let of = |found: &[f64]| Score::of(Measure::SquaredError, found);
-        let Score { mean, ci95, .. } = of(&[0.5, 0.7, 0.9, 0.7]);
+        let score = |scores: &[f64]| Score::new(Measure::SquaredError, scores);
+        let Score { mean, ci95, .. } = score(&[0.5, 0.7, 0.9, 0.7]);
         assert!((mean - 0.7).abs() < 1e-12);
         // Sample variance 0.08 / 3.
         assert!((ci95 - 1.96 * (0.08f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12);
-        let single = of(&[0.25]);
+        let single = score(&[0.25]);
         assert_eq!((single.mean, single.ci95), (0.25, 0.0));
     }
 }

@@ -110,8 +110,8 @@ where
                 let first = step * tasks as u64;
                 let batch = source.tasks::<B>(first..first + tasks as u64, device);
                 learner.at_step(step);
-                let found = learner.meta_gradients(&batch, LossScale::ONE);
-                learner = optimizer.step(RATE, learner, found.gradients.into_parts().0);
+                let gradients = learner.meta_gradients(&batch, LossScale::ONE).gradients;
+                learner = optimizer.step(RATE, learner, gradients.into_parts().0);
             }
         };
         let measure = || guarded::<B, _>(device, train);
@@ -152,9 +152,9 @@ mod tests {
         let learner = Maml::new(network, InnerLoop::new(1, 0.01)).unwrap();
         let optimizer = Sgd::new().init::<B, Maml<B, Mlp<B>>>();
         let source = RegressionSampler::new(Sinusoids::default(), 2, 2, 1).unwrap();
-        let found = find_meta_batch(&learner, &optimizer, &source, &device, Bytes(1 << 40), 1..=4);
-        let Err(TrainError::Hardware(error @ HardwareError::NoMeter { .. })) = found else {
-            panic!("{found:?}")
+        let result = find_meta_batch(&learner, &optimizer, &source, &device, Bytes(1 << 40), 1..=4);
+        let Err(TrainError::Hardware(error @ HardwareError::NoMeter { .. })) = result else {
+            panic!("{result:?}")
         };
         assert!(error.to_string().contains("#[global_allocator]"), "{error}");
     }

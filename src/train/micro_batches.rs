@@ -44,7 +44,7 @@ impl MicroBatches {
         }
     }
 
-    pub(super) fn of_replica(self, replica: usize, replicas: usize) -> Range<usize> {
+    pub(super) fn replica_parts(self, replica: usize, replicas: usize) -> Range<usize> {
         shard(self.parts, replicas, replica)
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         for replicas in 1..=4 {
             let micro = MicroBatches::new(7, 1, Some(2), replicas).unwrap();
             assert_eq!(parts(micro), [0..2, 2..4, 4..6, 6..7]);
-            let all = (0..replicas).flat_map(|replica| micro.of_replica(replica, replicas));
+            let all = (0..replicas).flat_map(|replica| micro.replica_parts(replica, replicas));
             assert_eq!(all.collect::<Vec<_>>(), [0, 1, 2, 3]);
         }
     }

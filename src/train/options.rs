@@ -92,7 +92,7 @@ impl Options {
     }
 }
 
-/// Where a run is kept.
+/// Folder of a run.
 #[derive(Clone, Debug)]
 pub(super) enum Folder {
     New(PathBuf),

@@ -45,8 +45,8 @@ impl<D> ReplicaGroup<D> {
     ) -> Result<Option<Divergence>, ParallelError> {
         let mine = mine.map_or(Vec::new(), |mine| vec![mine.task as f64, mine.step as f64]);
         let all = gather_numbers(&*self.communicator, &mine)?;
-        let mut found = all.iter().filter_map(|numbers| numbers.first_chunk::<2>());
-        Ok(found
+        let mut divergences = all.iter().filter_map(|numbers| numbers.first_chunk::<2>());
+        Ok(divergences
             .next()
             .map(|[task, step]| Divergence { task: *task as usize, step: *step as usize }))
     }
@@ -81,9 +81,9 @@ impl<D> ReplicaGroup<D> {
         match (made, message.split_first()) {
             (Some(made), _) => made,
             (None, Some((1, bytes))) => Ok(bytes.to_vec()),
-            (None, told) => {
-                let told = told.map_or(&[][..], |(_, text)| text);
-                let reason = String::from_utf8_lossy(told).into_owned();
+            (None, message) => {
+                let text = message.map_or(&[][..], |(_, text)| text);
+                let reason = String::from_utf8_lossy(text).into_owned();
                 Err(TrainError::OtherProcess { rank: 0, reason })
             }
         }

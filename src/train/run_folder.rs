@@ -10,9 +10,9 @@ use crate::files::{self, Lock, LockError};
 
 const FILES: [&str; 5] = ["config.json", "metrics.jsonl", "curves.svg", "last.ckpt", "best.ckpt"];
 
-/// Where a run keeps what it was told, what it measured, and its checkpoints.
+/// Folder of a run: its settings, metrics and checkpoints.
 ///
-/// | file | what |
+/// | file | content |
 /// |---|---|
 /// | `config.json` | settings, protocol, seeds, steps wanted |
 /// | `metrics.jsonl` | a line a training step and a line a validation |
@@ -50,8 +50,8 @@ impl RunFolder {
         let text = fs::read_to_string(&metrics).map_err(TrainError::io(&metrics))?;
         let lines = text.lines().map_while(|line| serde_json::from_str::<Line>(line).ok());
         let lines: Vec<_> = lines.take_while(|line| line.step() <= step).collect();
-        let kept: String = lines.iter().map(to_json_line).collect();
-        files::replace(&metrics, kept.as_bytes()).map_err(TrainError::io(&metrics))?;
+        let text: String = lines.iter().map(to_json_line).collect();
+        files::replace(&metrics, text.as_bytes()).map_err(TrainError::io(&metrics))?;
         Self::open(path, lock, lines)
     }
 

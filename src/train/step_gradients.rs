@@ -95,10 +95,10 @@ where
     T: TaskSource,
     L: MetaLearner<B, T::Kind>,
 {
-    let before = averages::of::<B, L>(&learner);
+    let before = averages::running_averages::<B, L>(&learner);
     let first = group.communicator.rank() * group.devices.len();
     let mine: Vec<_> = (first..first + group.devices.len())
-        .map(|replica| tasks.parts.of_replica(replica, group.count()))
+        .map(|replica| tasks.parts.replica_parts(replica, group.count()))
         .collect();
     let replicas: Vec<L> =
         group.devices.iter().map(|device| to_device::<B, L>(learner.clone(), device)).collect();
@@ -116,9 +116,9 @@ where
                 // A part must not move the averages that another one begins with.
                 let replica = replicas[index].clone();
                 let forward = || replica.meta_gradients(&batch, scale);
-                let found = phase_on::<B, _>(Phase::Forward, device, forward);
+                let gradients = phase_on::<B, _>(Phase::Forward, device, forward);
                 let [count, each, ..] = T::Kind::queries(&batch).dims();
-                (index, part, PendingPart::<B, L> { replica, queries: count * each, found })
+                (index, part, PendingPart::<B, L> { replica, queries: count * each, gradients })
             })
             .collect();
         for (index, part, pending) in pending {
@@ -147,19 +147,20 @@ where
 struct PendingPart<B: AutodiffBackend, L> {
     replica: L,
     queries: usize,
-    found: MetaGradients<B>,
+    gradients: MetaGradients<B>,
 }
 
 impl<B: AutodiffBackend, L: AutodiffModule<B>> PendingPart<B, L> {
     /// Contribution of the part to the sums: its means times its number of queries.
     fn finish(self, before: &Averages<B>) -> Result<Contribution, ParallelError> {
-        let Self { replica, queries, found } = self;
+        let Self { replica, queries, gradients } = self;
+        let MetaGradients { loss, score, gradients } = gradients;
         let weight = queries as f64;
-        let (mut gradients, _) = found.gradients.into_parts();
+        let (mut gradients, _) = gradients.into_parts();
         phase(Phase::Backward, || {
             averages::register_changes::<B, L>(&replica, before, &mut gradients);
             let gradients = FlatGradients::of::<B, L>(&replica, &gradients)?.scaled(weight as f32);
-            let [loss, score] = read::<B>([found.loss, found.score]).map(|mean| weight * mean);
+            let [loss, score] = read::<B>([loss, score]).map(|mean| weight * mean);
             Ok(Contribution { gradients, loss, score, weight })
         })
     }
@@ -211,7 +212,7 @@ mod tests {
         ProtoNet::new(Conv4Config::omniglot().with_channels(4).with_blocks(2).init(&device))
     }
 
-    struct Found {
+    struct Outcome {
         loss: f32,
         score: f64,
         /// Gradients, then running averages.
@@ -220,7 +221,7 @@ mod tests {
     }
 
     /// A step by so many replicas, all on the one device there is.
-    fn step(source: &EpisodeSampler, size: Option<usize>, replicas: usize, scale: f32) -> Found {
+    fn step(source: &EpisodeSampler, size: Option<usize>, replicas: usize, scale: f32) -> Outcome {
         let group = ReplicaGroup {
             devices: vec![Default::default(); replicas],
             communicator: Arc::new(Solo),
@@ -230,25 +231,25 @@ mod tests {
         let tasks = StepTasks { source, first: 10, parts };
         let scaler = crate::precision::GradScalerConfig::new().with_init_scale(scale);
         let scale = scaler.init().unwrap().loss_scale();
-        let (learner, found) =
-            step_gradients::<B, _, Net>(learner(), tasks, &group, scale).unwrap();
-        let mut all = All { gradients: found.gradients.gradients(), found: [vec![], vec![]] };
+        let (learner, step) = step_gradients::<B, _, Net>(learner(), tasks, &group, scale).unwrap();
+        let mut all = All { gradients: step.gradients.gradients(), values: [vec![], vec![]] };
         learner.visit(&mut all);
-        let [gradients, averages] = all.found;
-        let (loss, score) = found.figures.read();
-        Found { loss, score, gradients, averages }
+        let [gradients, averages] = all.values;
+        let (loss, score) = step.figures.read();
+        Outcome { loss, score, gradients, averages }
     }
 
     struct All<'a> {
         gradients: &'a GradientsParams,
-        found: [Vec<f32>; 2],
+        /// Gradients, and parameters that have none.
+        values: [Vec<f32>; 2],
     }
 
     impl ModuleVisitor<B> for All<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
             match self.gradients.get::<Flex, D>(param.id) {
-                Some(gradient) => self.found[0].extend(gradient.into_data().iter::<f32>()),
-                None => self.found[1].extend(param.val().into_data().iter::<f32>()),
+                Some(gradient) => self.values[0].extend(gradient.into_data().iter::<f32>()),
+                None => self.values[1].extend(param.val().into_data().iter::<f32>()),
             }
         }
     }
@@ -266,11 +267,11 @@ mod tests {
         let whole = step(&source, None, 1, 1.0);
         assert!(whole.gradients.iter().any(|value| value.abs() > 1e-4));
         for size in 1..=TASKS {
-            let found = step(&source, Some(size), 1, 1.0);
-            let error = largest_difference(&whole.gradients, &found.gradients);
+            let parts = step(&source, Some(size), 1, 1.0);
+            let error = largest_difference(&whole.gradients, &parts.gradients);
             assert!(error < 1e-5, "in parts of {size}: {error}");
-            assert!((found.loss - whole.loss).abs() < 1e-5 * whole.loss.abs());
-            assert!((found.score - whole.score).abs() < 1e-6);
+            assert!((parts.loss - whole.loss).abs() < 1e-5 * whole.loss.abs());
+            assert!((parts.score - whole.score).abs() < 1e-6);
         }
     }
 
@@ -280,10 +281,10 @@ mod tests {
         for size in [1, 2] {
             let alone = step(&source, Some(size), 1, 1.0);
             for replicas in 2..=TASKS.div_ceil(size) {
-                let found = step(&source, Some(size), replicas, 1.0);
-                assert_eq!(found.gradients, alone.gradients, "{replicas} replicas");
-                assert_eq!(found.averages, alone.averages, "{replicas} replicas");
-                assert_eq!((found.loss, found.score), (alone.loss, alone.score));
+                let shared = step(&source, Some(size), replicas, 1.0);
+                assert_eq!(shared.gradients, alone.gradients, "{replicas} replicas");
+                assert_eq!(shared.averages, alone.averages, "{replicas} replicas");
+                assert_eq!((shared.loss, shared.score), (alone.loss, alone.score));
             }
         }
     }
@@ -292,25 +293,25 @@ mod tests {
     fn running_averages_go_the_mean_of_the_ways_of_the_parts() {
         let source = episodes();
         let learner = learner();
-        let before = averages::of::<B, Net>(&learner);
+        let before = averages::running_averages::<B, Net>(&learner);
         let ends: Vec<Vec<f32>> = (10..10 + TASKS as u64)
             .map(|task| {
                 let replica = learner.clone();
                 let batch = source.tasks::<B>(task..task + 1, &Default::default());
-                let found = replica.meta_gradients(&batch, LossScale::ONE);
-                let (gradients, _) = found.gradients.into_parts();
-                let mut all = All { gradients: &gradients, found: [vec![], vec![]] };
+                let gradients = replica.meta_gradients(&batch, LossScale::ONE).gradients;
+                let (gradients, _) = gradients.into_parts();
+                let mut all = All { gradients: &gradients, values: [vec![], vec![]] };
                 replica.visit(&mut all);
-                let [_, averages] = all.found;
+                let [_, averages] = all.values;
                 averages
             })
             .collect();
         assert_eq!(before.len(), 4, "two of each block");
-        let found = step(&source, Some(1), 1, 1.0).averages;
-        assert_ne!(found, ends[0]);
-        for (index, found) in found.iter().enumerate() {
+        let averages = step(&source, Some(1), 1, 1.0).averages;
+        assert_ne!(averages, ends[0]);
+        for (index, average) in averages.iter().enumerate() {
             let mean = ends.iter().map(|end| end[index]).sum::<f32>() / TASKS as f32;
-            assert!((found - mean).abs() < 1e-6, "{found} is not {mean}");
+            assert!((average - mean).abs() < 1e-6, "{average} is not {mean}");
         }
     }
 

@@ -82,18 +82,18 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
 
     /// Total number of optimizer steps, including those before a resume.
     pub fn steps(self, steps: u64) -> Self {
-        self.with(|options| options.steps = steps)
+        self.with_options(|options| options.steps = steps)
     }
 
     /// Number of tasks in a meta-batch, over which the loss is averaged.
     pub fn meta_batch(self, tasks: u64) -> Self {
-        self.with(|options| options.meta_batch = tasks)
+        self.with_options(|options| options.meta_batch = tasks)
     }
 
     /// Gradient accumulation: the number of meta-batches in a step, 1 by default. They are differentiated one
     /// after the other; the gradient is that of one meta-batch so many times as large, in the memory of one.
     pub fn accumulate(self, meta_batches: u64) -> Self {
-        self.with(|options| options.accumulate = meta_batches)
+        self.with_options(|options| options.accumulate = meta_batches)
     }
 
     /// Number of tasks in a micro-batch, which is differentiated at once: fewer take less memory, and the
@@ -101,7 +101,7 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// there are more replicas than meta-batches. `docs/scaling.md` says what else depends on it: running
     /// averages, random numbers, and the last bits.
     pub fn micro_batch(self, tasks: usize) -> Self {
-        self.with(|options| options.micro_batch = Some(tasks))
+        self.with_options(|options| options.micro_batch = Some(tasks))
     }
 
     /// The processes that share the tasks of each step and of validations; by default this process alone,
@@ -111,23 +111,23 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// Rank 0 writes the run folder and calls the observer. If `fit` fails in one process, others may wait
     /// for it forever: [`abort`](Communicator::abort) ends them.
     pub fn communicator(self, communicator: Arc<dyn Communicator>) -> Self {
-        self.with(|options| options.communicator = Some(communicator))
+        self.with_options(|options| options.communicator = Some(communicator))
     }
 
     /// Reduction of the gradients of several processes, [`Reduction::Exact`] by default.
     pub fn reduction(self, reduction: Reduction) -> Self {
-        self.with(|options| options.reduction = reduction)
+        self.with_options(|options| options.reduction = reduction)
     }
 
     /// Dynamic loss scaling for a learner that computes in `f16`; others are not scaled.
     pub fn loss_scaling(self, config: GradScalerConfig) -> Self {
-        self.with(|options| options.scaler = Some(config))
+        self.with_options(|options| options.scaler = Some(config))
     }
 
     /// Waits for the device at the end of each phase of a step, so that
     /// [`phase_ms`](super::TrainingReport::phase_ms) measures the device and not the host.
     pub fn profile(self, profile: bool) -> Self {
-        self.with(|options| options.profile = profile)
+        self.with_options(|options| options.profile = profile)
     }
 
     /// The learning rate: a constant, or a scheduler of Burn, advanced once an optimizer step.
@@ -144,22 +144,22 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
 
     /// Clips the gradients by their global norm.
     pub fn clip_norm(self, norm: f64) -> Self {
-        self.with(|options| options.clip_norm = Some(norm))
+        self.with_options(|options| options.clip_norm = Some(norm))
     }
 
     /// Steps between validations, 100 by default; there is one after the last step as well.
     pub fn validate_every(self, steps: u64) -> Self {
-        self.with(|options| options.validate_every = steps)
+        self.with_options(|options| options.validate_every = steps)
     }
 
     /// Early stopping: ends training after this many validations in a row without a new best.
     pub fn patience(self, validations: u32) -> Self {
-        self.with(|options| options.patience = Some(validations))
+        self.with_options(|options| options.patience = Some(validations))
     }
 
     /// Steps between checkpoints, 50 by default; there is one at every validation as well.
     pub fn checkpoint_every(self, steps: u64) -> Self {
-        self.with(|options| options.checkpoint_every = steps)
+        self.with_options(|options| options.checkpoint_every = steps)
     }
 
     /// Number of steps whose losses and scores are read from the device at once, so that the host does not
@@ -167,12 +167,12 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// an accelerator, and 1 step on a CPU. Every step is read if losses are scaled, gradients are clipped,
     /// or a step has several micro-batches.
     pub fn read_every(self, steps: u64) -> Self {
-        self.with(|options| options.read_every = Some(steps))
+        self.with_options(|options| options.read_every = Some(steps))
     }
 
     /// Writes settings, metrics, curves and checkpoints to a new run folder.
     pub fn run_folder(self, folder: impl Into<PathBuf>) -> Self {
-        self.with(|options| options.folder = Some(Folder::New(folder.into())))
+        self.with_options(|options| options.folder = Some(Folder::New(folder.into())))
     }
 
     /// Resumes the run in this folder; the result is bitwise that of a run that never stopped.
@@ -181,26 +181,26 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// settings of the optimizer and of the learning-rate schedule are not checked. Micro-batches, devices
     /// and processes may differ: gradients are then the same within rounding.
     pub fn resume_from(self, folder: impl Into<PathBuf>) -> Self {
-        self.with(|options| options.folder = Some(Folder::Old(folder.into())))
+        self.with_options(|options| options.folder = Some(Folder::Old(folder.into())))
     }
 
     /// Further settings, stored with the run; a resumed run must have the same.
     pub fn settings(self, settings: Value) -> Self {
-        self.with(|options| options.settings = settings)
+        self.with_options(|options| options.settings = settings)
     }
 
     /// Receives the events of training, in place of the lines on standard error.
     pub fn observe(self, observer: impl FnMut(&Event) + 'static) -> Self {
-        self.with(|options| options.observer = Box::new(observer))
+        self.with_options(|options| options.observer = Box::new(observer))
     }
 
     /// When this becomes true, the current step is finished, a checkpoint written, and
     /// [`TrainError::Interrupted`] returned.
     pub fn interrupt(self, interrupt: Arc<AtomicBool>) -> Self {
-        self.with(|options| options.interrupt = interrupt)
+        self.with_options(|options| options.interrupt = interrupt)
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
+    fn with_options(mut self, change: impl FnOnce(&mut Options)) -> Self {
         change(&mut self.options);
         self
     }

@@ -252,7 +252,7 @@ fn a_validation_that_diverges_stops_the_run_and_keeps_what_it_had() {
         .observe(|_| {})
         .fit::<B>()
         .unwrap_err();
-    let TrainError::NonFiniteValidation { mean, step: 2, kept: Some(_) } = error else {
+    let TrainError::NonFiniteValidation { mean, step: 2, folder: Some(_) } = error else {
         panic!("{error}")
     };
     assert!(!mean.is_finite());

@@ -240,7 +240,7 @@ fn failed(setting: &Setting) -> (TrainError, u64, u64) {
 fn a_loss_that_is_not_finite_is_told_with_its_step() {
     for steps in [1, 2, 100] {
         let (error, told, kept) = failed(&Setting { damaged: Some(5), ..every(steps) });
-        let TrainError::NonFiniteLoss { loss, step: 5, episode: 5, kept: Some(_), .. } = error
+        let TrainError::NonFiniteLoss { loss, step: 5, episode: 5, folder: Some(_), .. } = error
         else {
             panic!("{error}");
         };
@@ -254,7 +254,7 @@ fn a_gradient_that_is_not_finite_is_told_with_its_step_and_never_kept() {
     for steps in [1, 2, 100] {
         let (error, told, kept) = failed(&Setting { steep: Some(4), ..every(steps) });
         assert!(
-            matches!(error, TrainError::NonFiniteGradient { step: 4, kept: Some(_) }),
+            matches!(error, TrainError::NonFiniteGradient { step: 4, folder: Some(_) }),
             "{error}"
         );
         assert_eq!((told, kept), (4, 4), "every {steps} steps");

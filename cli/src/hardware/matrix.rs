@@ -88,7 +88,7 @@ fn cell(column: &Column, backbone: &Backbone, precision: Precision, ours: bool) 
         return Ok(run_on(vec![info.clone()], Trying { info, backbone, precision })?);
     }
     let need = planned(backbone, models::route(info)).need()?.bytes;
-    Ok(Cell::asked(info, precision, need).unwrap_or(Cell::Untested))
+    Ok(Cell::predicted(info, precision, need).unwrap_or(Cell::Untested))
 }
 
 struct Trying<'a> {
@@ -105,7 +105,7 @@ impl Work for Trying<'_> {
         let device = hardware.device();
         let estimate = planned(backbone, route::<B>()).on::<B>(device);
         let need = estimate.planner.plan(1).total().bytes;
-        if let Some(cell) = Cell::asked(info, precision, need) {
+        if let Some(cell) = Cell::predicted(info, precision, need) {
             return cell;
         }
         let (name, dtype, key) = (&backbone.name, precision.dtype(), &info.key);

@@ -1,5 +1,7 @@
+use std::collections::BTreeMap;
+
 use fewshot::adapted::AdaptedModel;
-use fewshot::data::{picture_files, pictures_by_class};
+use fewshot::data::{ClassFiles, class_name, picture_files, pictures_by_class};
 
 use super::args::AdaptArgs;
 use super::{Embedder, NetworkSpec, lock, plots, run};
@@ -11,7 +13,7 @@ const MISTAKES: usize = 5;
 
 pub(crate) fn adapt(args: &AdaptArgs) -> Result {
     backend::prepare(args.device.threads)?;
-    let to_do = ToDo::of(args)?;
+    let to_do = ToDo::from_args(args)?;
     backend::dispatch(&args.device, Adapting { args, to_do })
 }
 
@@ -27,7 +29,7 @@ enum ToDo {
 
 impl ToDo {
     /// The first argument is a model or a run.
-    fn of(args: &AdaptArgs) -> Result<Self> {
+    fn from_args(args: &AdaptArgs) -> Result<Self> {
         let (support, out) = (args.support.clone(), args.out.clone());
         let Some(given) = &args.given else {
             // Clap asks for no MODEL where it conflicts with what is there.
@@ -103,18 +105,18 @@ fn changed<B: Backend>(
     device: &B::Device,
 ) -> Result<AdaptedModel<B>> {
     let model = AdaptedModel::open_with_weights(path, args.weights.as_deref(), device)?;
-    let mut model = model.with_limits(args.read.limits());
+    let mut additions = ClassFiles::new();
     for folder in &args.add {
-        for (class, files) in args.read.sound(&pictures_by_class(folder)?)? {
-            let before = model.examples().rows();
-            model = model.with_class(&class, &files)?;
-            let there = (before + files.len()).saturating_sub(model.examples().rows());
-            if there > 0 {
-                let all = files.len();
-                print_status(format_args!(
-                    "{there} of {all} pictures of {class} are there already"
-                ));
-            }
+        additions.extend(args.read.sound(&pictures_by_class(folder)?)?);
+    }
+    let before = examples_by_class(&model);
+    let mut model = model.with_limits(args.read.limits()).with_classes(&additions)?;
+    let after = examples_by_class(&model);
+    for (class, files) in files_by_class(additions) {
+        let added = after.get(&class).unwrap_or(&0) - before.get(&class).unwrap_or(&0);
+        let there = files - added;
+        if there > 0 {
+            print_status(format_args!("{there} of {files} pictures of {class} are there already"));
         }
     }
     for class in &args.remove {
@@ -123,18 +125,37 @@ fn changed<B: Backend>(
     Ok(model)
 }
 
+/// Number of examples of each class, by its plain name.
+fn examples_by_class<B: Backend>(model: &AdaptedModel<B>) -> BTreeMap<String, usize> {
+    let examples = model.examples();
+    let classes = (0..examples.classes()).map(|class| {
+        let name = examples.class_name(class);
+        (class_name(name).unwrap_or_else(|_| name.to_owned()), examples.examples(class))
+    });
+    classes.collect()
+}
+
+/// Number of files of each class.
+fn files_by_class(additions: ClassFiles) -> BTreeMap<String, usize> {
+    let mut files = BTreeMap::new();
+    for (class, added) in additions {
+        *files.entry(class).or_default() += added.len();
+    }
+    files
+}
+
 fn draw<B: Backend>(model: &AdaptedModel<B>, out: &Path) -> Result {
-    if let Some(left_out) = model.left_out() {
+    if let Some(validation) = model.cross_validation() {
         let path = out.with_extension("confusion.svg");
-        plots::write_confusion(&path, &model.class_names(), &left_out.confusion)?;
+        plots::write_confusion(&path, &model.class_names(), &validation.confusion)?;
     }
     plots::write_map(&out.with_extension("map.svg"), model.examples())
 }
 
 fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result {
     let (names, examples) = (model.class_names(), model.examples());
-    let left_out = model.left_out();
-    let mistakes = left_out.map(|left_out| left_out.mistakes()).unwrap_or_default();
+    let validation = model.cross_validation();
+    let mistakes = validation.map(|validation| validation.mistakes()).unwrap_or_default();
     if json {
         let shots: Vec<_> = (0..names.len()).map(|class| examples.examples(class)).collect();
         let mistakes = mistakes.iter().map(|([own, taken], count)| {
@@ -147,20 +168,20 @@ fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result
             "classes": names,
             "pictures": examples.rows(),
             "shots": shots,
-            "left_out": left_out.map(|found| found.examples()),
-            "left_out_folds": left_out.and_then(|found| found.folds),
-            "left_out_accuracy": left_out.map(|found| rounded(found.accuracy(), 2)),
+            "left_out": validation.map(|validation| validation.examples()),
+            "left_out_folds": validation.and_then(|validation| validation.folds),
+            "left_out_accuracy": validation.map(|validation| rounded(validation.accuracy(), 2)),
             "mistakes": mistakes.collect::<Vec<_>>(),
         }));
     }
     let (rows, classes) = (examples.rows(), examples.classes());
     let (method, backbone) = (model.method(), model.backbone().origin());
     print(format_args!("{classes} classes from {rows} pictures by {method} on {backbone}"))?;
-    match left_out {
-        Some(found) => print(format_args!(
+    match validation {
+        Some(validation) => print(format_args!(
             "{:.1} % right of {} pictures, each left out once",
-            found.accuracy(),
-            found.examples()
+            validation.accuracy(),
+            validation.examples()
         ))?,
         None => print("no class has a second picture to leave out")?,
     }

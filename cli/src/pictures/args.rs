@@ -47,7 +47,7 @@ pub(crate) struct AdaptArgs {
     /// File to write [default with MODEL: the same]
     #[arg(long, value_name = "FILE", required_unless_present = "given")]
     pub(crate) out: Option<PathBuf>,
-    /// How classes are learned from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
+    /// Method by which classes are learned from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
     /// [default: simpleshot; with a run of protonet prototypes]
     #[arg(long)]
     pub(crate) method: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) struct AdaptArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PredictArgs {
-    /// What `fewshot adapt` has written
+    /// Model that `fewshot adapt` has written
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Pictures, or folders of pictures
@@ -99,8 +99,8 @@ pub(crate) struct PredictArgs {
 }
 
 fn probability(text: &str) -> Result<f64, String> {
-    let found = text.parse().ok().filter(|p| (0.0..=1.0).contains(p));
-    found.ok_or_else(|| format!("{text} is not between 0 and 1"))
+    let probability = text.parse().ok().filter(|p| (0.0..=1.0).contains(p));
+    probability.ok_or_else(|| format!("{text} is not between 0 and 1"))
 }
 
 #[cfg(test)]

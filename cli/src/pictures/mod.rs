@@ -34,15 +34,15 @@ struct Embedder<B: Backend> {
 }
 
 enum NetworkSpec {
-    /// As [`backbone`] takes it.
+    /// A network as [`backbone`] takes it.
     Published(String),
     Run(PathBuf),
 }
 
 impl NetworkSpec {
-    /// What `--backbone` names: a run, where one is there and no network has its name.
+    /// The network of `--backbone`: a run, where one is there and no network has its name.
     fn named(text: &str) -> Self {
-        let run = run::is_run(Path::new(text)) && PublishedWeights::of(text).is_err();
+        let run = run::is_run(Path::new(text)) && PublishedWeights::named(text).is_err();
         if run { Self::Run(text.into()) } else { Self::Published(text.to_owned()) }
     }
 
@@ -84,18 +84,18 @@ fn lock(model: &Path, holder: &str) -> Result<Lock> {
     })
 }
 
-/// Whether a picture is less likely than `unknown` of a known class at all.
-fn rejected(found: &Prediction, unknown: Option<f64>) -> bool {
-    unknown.zip(found.known).is_some_and(|(least, known)| known < least)
+/// `true` for a picture that is less likely than `unknown` of a known class at all.
+fn is_rejected(prediction: &Prediction, unknown: Option<f64>) -> bool {
+    unknown.zip(prediction.known).is_some_and(|(least, known)| known < least)
 }
 
 /// A prediction with its `top` likeliest classes.
-fn described(found: &Prediction, top: usize, unknown: Option<f64>) -> Value {
-    let classes = found.classes.iter().take(top);
+fn describe(prediction: &Prediction, top: usize, unknown: Option<f64>) -> Value {
+    let classes = prediction.classes.iter().take(top);
     let classes = classes.map(|(class, p)| json!({"class": class, "probability": rounded(*p, 4)}));
     json!({
-        "class": (!rejected(found, unknown)).then(|| found.class()),
-        "known": found.known.map(|known| rounded(known, 4)),
+        "class": (!is_rejected(prediction, unknown)).then(|| prediction.class()),
+        "known": prediction.known.map(|known| rounded(known, 4)),
         "classes": classes.collect::<Vec<_>>(),
     })
 }

@@ -3,7 +3,7 @@ use fewshot::data::{DataError, Picture, pictures_in};
 use rayon::prelude::*;
 
 use super::args::PredictArgs;
-use super::{described, rejected};
+use super::{describe, is_rejected};
 use crate::output::print_error;
 use crate::prelude::*;
 
@@ -77,15 +77,15 @@ impl Work for &PredictArgs {
     }
 }
 
-fn line(file: &Path, found: &Prediction, args: &PredictArgs) -> String {
+fn line(file: &Path, prediction: &Prediction, args: &PredictArgs) -> String {
     if args.json {
-        let mut line = described(found, args.top, args.unknown);
+        let mut line = describe(prediction, args.top, args.unknown);
         line["file"] = file.display().to_string().into();
         return line.to_string();
     }
-    let top = found.classes.iter().take(args.top);
+    let top = prediction.classes.iter().take(args.top);
     let classes: Vec<_> = top.map(|(class, p)| format!("{class} {p:.3}")).collect();
-    let classes = match rejected(found, args.unknown) {
+    let classes = match is_rejected(prediction, args.unknown) {
         true => "unknown".to_owned(),
         false => classes.join("  "),
     };

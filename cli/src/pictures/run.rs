@@ -10,7 +10,7 @@ use crate::prelude::*;
 use crate::settings::RunSettings;
 use crate::{eval, sinusoids};
 
-/// Whether this is a folder or a checkpoint, and no adapted model.
+/// `true` for a folder or a checkpoint, which no adapted model is.
 pub(super) fn is_run(given: &Path) -> bool {
     given.is_dir() || Checkpoint::is_at(given)
 }
@@ -50,11 +50,11 @@ pub(super) fn network<B: AutodiffBackend>(
     let data = settings.data.to_string();
     let run = TrainingRun::new(name.to_string(), (method.to_string(), data), &path)?;
     let (conv4, shades) = (settings.network()?, settings.data.shades());
-    let noted = TrainedNetwork { conv4, shades, run: Some(run) };
+    let origin = TrainedNetwork { conv4, shades, run: Some(run) };
     let method = match (method, settings.metric) {
         (Method::Protonet, Metric::SquaredEuclidean) => "prototypes",
         _ => super::METHOD,
     };
-    let backbone = PretrainedBackbone::trained(encoder, noted, device);
+    let backbone = PretrainedBackbone::trained(encoder, origin, device);
     Ok(Embedder { backbone, method, without_averages })
 }

@@ -9,7 +9,7 @@ use fewshot::adapted::AdaptedModel;
 use tempfile::TempDir;
 
 use super::pictures::{BLUE, GREEN, RED, text, weights};
-use super::serve::{Server, photo};
+use super::serve::{Server, photo, two_models};
 use browser::Browser;
 
 /// What a visitor of the page does: drops pictures, names a class, corrects an answer, removes a class, downloads the model,
@@ -82,4 +82,29 @@ fn the_page_teaches_and_classifies() {
     browser.open(&server.url);
     browser.until(&format!("{} && {}", examples("red", 1), examples("<b>green", 3)));
     browser.until(shown);
+}
+
+#[test]
+#[ignore = "needs chromedriver, which drives a browser"]
+fn the_page_of_a_folder_shows_the_model_that_is_chosen() {
+    let (folder, models) = two_models();
+    let browser = Browser::start(folder.path());
+    let server = Server::start(&[text(&models)]);
+    browser.open(&server.url);
+    browser.until("document.title === 'birds.fewshot – fewshot'");
+    browser.until("document.querySelectorAll('#classes > li').length === 2");
+    browser.drop_on("#unnamed", "leaf.png", &photo(folder.path(), GREEN).1);
+    browser.until("document.querySelector('#answers .verdict').textContent === 'green'");
+    let choose = "(() => { const choice = document.querySelector('#choice select'); \
+                  choice.value = 'skies'; choice.onchange(); return true; })()";
+    browser.until(choose);
+    browser.until("document.title === 'skies.fewshot – fewshot'");
+    browser.until("document.querySelectorAll('#classes > li').length === 3");
+    browser.until("document.querySelectorAll('#answers > li').length === 0");
+    browser.drop_on("#unnamed", "sky.png", &photo(folder.path(), BLUE).1);
+    browser.until("document.querySelector('#answers .verdict').textContent === 'blue'");
+    browser.until("document.querySelectorAll('#answers .nearest img').length === 3");
+    // The address has the choice.
+    browser.open(&format!("{}/#skies", server.url));
+    browser.until("document.querySelector('#choice select').value === 'skies'");
 }

@@ -417,7 +417,7 @@ fn equal_files_count_once_and_what_is_there_is_not_added_again() {
     assert_eq!(code(&added), Some(0), "{}", stderr(&added));
     assert!(stderr(&added).contains("3 of 3 pictures of red are there already"));
     assert_eq!(open(&model).examples(), before.examples());
-    assert_eq!(open(&model).left_out(), before.left_out());
+    assert_eq!(open(&model).cross_validation(), before.cross_validation());
     draw(&red, RED, 5);
     let added = fewshot(&["adapt", text(&model), "--add", text(&red)]);
     assert!(stderr(&added).contains("3 of 5 pictures of red are there already"));

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use burn::backend::Flex;
-use fewshot::adapted::{AdaptedModel, BegunModel, PretrainedBackbone, TrainedNetwork};
+use fewshot::adapted::{AdaptedModel, PretrainedBackbone, TrainedNetwork, UnfittedModel};
 use fewshot::data::{Features, Picture};
 use fewshot::models::Conv4Config;
 use serde_json::{Value, json};
@@ -49,6 +49,10 @@ impl Server {
 
     fn get(&self, path: &str) -> (u16, Value) {
         answer(agent().get(format!("{}{path}", self.url)).call().unwrap())
+    }
+
+    fn status(&self, path: &str) -> u16 {
+        agent().get(format!("{}{path}", self.url)).call().unwrap().status().as_u16()
     }
 
     fn delete(&self, path: &str) -> (u16, Value) {
@@ -244,7 +248,7 @@ fn no_more_examples_are_taken_than_there_is_room_for() {
     let examples = Features::new(8, [("red".to_owned(), vec![1.0; 8 * 10_000])]).unwrap();
     let (thumbnails, digests) = (vec![None; 10_000], vec![None; 10_000]);
     let method = "simpleshot".to_owned();
-    BegunModel { backbone, method, examples, thumbnails, digests }.write(&file).unwrap();
+    UnfittedModel { backbone, method, examples, thumbnails, digests }.write(&file).unwrap();
     let server = Server::start(&[text(&file)]);
     let (status, why) = server.post("/v1/classes/red/examples", &photo(folder.path(), RED).1);
     let full = json!("there are 10000 examples, and no more are taken");
@@ -507,4 +511,156 @@ fn additions_of_two_clients_are_all_there_and_readers_see_whole_files() {
     assert_eq!(read.examples().rows(), 27);
     let left = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
     assert!(left.into_iter().all(|file| file.extension().is_none_or(|of| of != "partial")));
+}
+
+/// A folder with two models: `birds` of red and green pictures, and `skies` of blue ones besides.
+pub fn two_models() -> (TempDir, PathBuf) {
+    let (folder, model) = adapted();
+    let models = folder.path().join("models");
+    fs::create_dir(&models).unwrap();
+    fs::copy(&model, models.join("birds.fewshot")).unwrap();
+    let blue = folder.path().join("blue");
+    draw(&blue, BLUE, 2);
+    let skies = models.join("skies.fewshot");
+    let added = fewshot(&["adapt", text(&model), "--add", text(&blue), "--out", text(&skies)]);
+    assert_eq!(code(&added), Some(0), "{}", stderr(&added));
+    (folder, models)
+}
+
+fn open_models(server: &Server) -> Vec<String> {
+    let (status, list) = server.get("/v1/models");
+    assert_eq!(status, 200, "{list}");
+    let models = list["models"].as_array().unwrap().iter();
+    let open = models.filter(|model| model["open"] == true);
+    open.map(|model| model["model"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn models_of_a_folder_are_opened_when_they_are_asked_for() {
+    let (folder, models) = two_models();
+    fs::write(models.join("notes.txt"), "no model").unwrap();
+    fs::write(models.join("broken.fewshot"), "no model either").unwrap();
+    let server = Server::start(&[text(&models)]);
+    assert_eq!(open_models(&server), [""; 0]);
+    let (_, list) = server.get("/v1/models");
+    assert_eq!(list["models"][1]["file"], "broken.fewshot");
+    assert_eq!(list["models"].as_array().unwrap().len(), 3);
+
+    let (_, blue) = photo(folder.path(), BLUE);
+    let (_, other) = numbered(folder.path(), BLUE, 5);
+    let (status, answer) = server.post("/v1/models/skies/predict?top=2", &blue);
+    assert_eq!((status, &answer["class"]), (200, &json!("blue")));
+    assert_ne!(server.post("/v1/models/birds/predict", &blue).1["class"], "blue");
+    assert_eq!(open_models(&server), ["birds", "skies"]);
+    let (status, added) = server.post("/v1/models/birds/classes/sky/examples", &blue);
+    let number = added["example"].as_u64().unwrap();
+    let picture = format!("/v1/models/birds/examples/{number}/picture");
+    assert_eq!((status, server.status(&picture)), (201, 200));
+    // It is in the file when it is answered, and the other model is as it was.
+    let names = |name: &str| {
+        let file = models.join(format!("{name}.fewshot"));
+        AdaptedModel::<Flex>::open(file, &Default::default()).unwrap().class_names()
+    };
+    assert_eq!(
+        (names("birds"), names("skies").len()),
+        (["green", "red", "sky"].map(str::to_owned).to_vec(), 3)
+    );
+    assert_eq!(server.post("/v1/models/birds/classes/sky/examples", &other).0, 201);
+    let (status, model) = server.delete(&format!("/v1/models/birds/examples/{number}"));
+    assert_eq!((status, classes(&model)[2]), (200, ("sky", 1)));
+    let (status, model) = server.delete("/v1/models/birds/classes/sky");
+    assert_eq!((status, classes(&model).len()), (200, 2));
+
+    let refused = |(status, why): (u16, Value), expected: u16, part: &str| {
+        let text = why["error"].as_str().unwrap_or_default();
+        assert!(status == expected && text.contains(part), "{status} {why}");
+    };
+    refused(server.get("/v1/models/broken/model"), 500, "broken cannot be opened");
+    refused(server.get("/v1/models/notes/model"), 404, "no model \"notes\"");
+    refused(server.get("/v1/models/..%2Fsupport/model"), 422, "it has a / or");
+    refused(server.get("/v1/model"), 404, "there are several models");
+    refused(server.post("/v1/predict", &blue), 404, "there are several models");
+    refused(server.delete("/v1/models/birds/examples/first"), 400, "Invalid URL");
+    // Models that are open are changed by this process alone.
+    let birds = models.join("birds.fewshot");
+    let second = fewshot(&["adapt", text(&birds), "--remove", "red"]);
+    assert!(stderr(&second).contains("(fewshot serve)"), "{}", stderr(&second));
+    drop(server);
+
+    let server = Server::start(&[text(&models), "--read-only"]);
+    refused(server.post("/v1/models/birds/classes/sky/examples", &blue), 403, "read-only");
+    refused(server.delete("/v1/models/birds/classes/predict"), 403, "read-only");
+    assert_eq!(server.post("/v1/models/skies/predict", &blue).1["class"], "blue");
+}
+
+#[test]
+fn a_model_is_closed_when_another_needs_its_room() {
+    let (folder, models) = two_models();
+    let (_, blue) = photo(folder.path(), BLUE);
+    let one = || Server::start(&[text(&models)]);
+    let server = one();
+    server.get("/v1/models/skies/model");
+    let bytes = server.get("/v1/models").1["bytes"].as_u64().unwrap();
+    drop(server);
+
+    // Room for one.
+    let memory = (bytes * 3 / 2).to_string();
+    let server = Server::start(&[text(&models), "--memory", &memory]);
+    let (_, added) = server.post("/v1/models/birds/classes/sky/examples", &blue);
+    let picture = format!("/v1/models/birds/examples/{}/picture", added["example"]);
+    assert_eq!((server.status(&picture), open_models(&server)), (200, vec!["birds".to_owned()]));
+    server.get("/v1/models/skies/model");
+    assert_eq!(open_models(&server), ["skies"]);
+    // A closed model is free for others, and has its examples when it is opened again, under new numbers.
+    let birds = models.join("birds.fewshot");
+    let removed = fewshot(&["adapt", text(&birds), "--remove", "green"]);
+    assert_eq!(code(&removed), Some(0), "{}", stderr(&removed));
+    assert_eq!(classes(&server.get("/v1/models/birds/model").1), [("red", 3), ("sky", 1)]);
+    assert_eq!(server.status(&picture), 404);
+
+    let both = [server.get("/v1/models/birds/model"), server.get("/v1/models/skies/model")];
+    assert!(both.iter().all(|(status, _)| *status == 200), "{both:?}");
+    // Requests to both at once: each is answered, or told that there is no room now.
+    thread::scope(|scope| {
+        for client in 0..8 {
+            let (server, blue) = (&server, &blue);
+            scope.spawn(move || {
+                for request in 0..4 {
+                    let name = ["birds", "skies"][(client + request) % 2];
+                    let path = format!("/v1/models/{name}/predict");
+                    let (status, answer) = server.post(&path, blue);
+                    let is_full = matches!(status, 409 | 503);
+                    assert!(status == 200 || is_full, "{status} {answer}");
+                }
+            });
+        }
+    });
+    drop(server);
+    let server = Server::start(&[text(&models), "--memory", "1KiB"]);
+    let (status, why) = server.get("/v1/models/birds/model");
+    let text = why["error"].as_str().unwrap();
+    assert!(status == 507 && text.contains("all models together may take 1.00 KiB"), "{text}");
+}
+
+#[test]
+fn a_folder_is_served_as_it_is() {
+    let (folder, models) = two_models();
+    let file = models.join("birds.fewshot");
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    for (words, part) in [
+        (&[text(&models), "--backbone", "resnet18"][..], "--backbone is for a model"),
+        (&[text(&models), "--weights", "x"], "--weights is for a model"),
+        (&[text(&empty)], "a folder without a model"),
+        (&[text(&file), "--memory", "1GiB"], "--memory is for a folder"),
+    ] {
+        let refused = fewshot(&[&["serve", "--port", "0"], words].concat());
+        assert_eq!((code(&refused), stderr(&refused).lines().count()), (Some(2), 1), "{words:?}");
+        assert!(stderr(&refused).contains(part), "{}", stderr(&refused));
+    }
+    // The only model has a name as well.
+    let server = Server::start(&[text(&file)]);
+    assert_eq!(open_models(&server), ["birds"]);
+    assert_eq!(server.get("/v1/models/birds/model"), server.get("/v1/model"));
+    assert_eq!(server.get("/v1/models/skies/model").0, 404);
 }

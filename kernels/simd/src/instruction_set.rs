@@ -44,7 +44,6 @@ macro_rules! with_loops {
             gates::leaky_by_sign(slope: f32, by: &[f32], values: &mut [f32]);
             gates::rectify(x: &mut [f32]);
             gemm::gemm(job: &Gemm<'_>, out: (&mut [MaybeUninit<f32>], usize));
-            gram::gram(x: &[f32], features: usize, out: &mut [f32]);
             interleave::interleave(planes: &[f32], places: &[usize], map: &mut [f32]);
             interleave::separate(map: &[f32], places: &[usize], planes: &mut [f32]);
             layer_norm::layer_norm(map: [&[f32]; 2], epsilon: f32, row: &mut [f32]);

@@ -32,7 +32,6 @@ pub mod filter;
 pub mod gates;
 pub mod gelu;
 pub mod gemm;
-pub mod gram;
 pub mod im2col;
 pub mod images;
 pub mod instruction_set;

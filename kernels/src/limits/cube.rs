@@ -30,22 +30,22 @@ pub fn fresh<R: CubeRuntime>(
     empty_device_contiguous_dtype(client, device.clone(), shape.into(), dtype)
 }
 
-/// What is in a tensor of f32.
+/// The values of a tensor of f32.
 pub fn read<R: CubeRuntime>(tensor: CubeTensor<R>) -> Result<Vec<f32>, LimitError> {
     let bytes = tensor.client.read_one(tensor.handle).map_err(failed)?;
     Ok(f32::from_bytes(&bytes).to_vec())
 }
 
-/// Whether an element is right.
+/// Compares a value with the expected one.
 pub fn checked(
     what: impl Display,
-    found: f32,
-    wanted: f32,
+    value: f32,
+    expected: f32,
     tolerance: f32,
 ) -> Result<(), LimitError> {
-    match (found - wanted).abs() <= tolerance {
+    match (value - expected).abs() <= tolerance {
         true => Ok(()),
-        false => Err(failed(format!("{what} is {found}, not {wanted}"))),
+        false => Err(failed(format!("{what} is {value}, not {expected}"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an accelerator does at best: how fast it takes launches, copies, and multiplies matrices.
+//! The limits of an accelerator: how fast it takes launches, copies, and multiplies matrices.
 //!
 //! All is measured by kernels alone, without Burn's operations around them, several in a row and timed
 //! together. A host has no launches, and is measured by plain operations.
@@ -15,7 +15,7 @@ use burn::tensor::backend::Backend;
 
 use crate::registry;
 
-/// What a launch of a kernel that does next to nothing takes, in seconds.
+/// Time of a launch of a kernel that does next to nothing, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LaunchTime {
     /// On the host, until the next one can be issued.
@@ -24,12 +24,12 @@ pub struct LaunchTime {
     pub done: f64,
 }
 
-/// What a copy of a large array takes.
+/// Time of a copy of a large array.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CopyTime {
     /// Bytes of the array; as many are read as are written.
     pub bytes: u64,
-    /// Of one copy, the mean of several in a row.
+    /// Seconds of one copy, the mean of several in a row.
     pub seconds: f64,
 }
 
@@ -78,14 +78,14 @@ impl fmt::Display for ProductType {
     }
 }
 
-/// What the product of two square matrices takes.
+/// Time of the product of two square matrices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProductTime {
     /// Rows and columns.
     pub size: usize,
     /// cubek's name of the algorithm.
     pub strategy: String,
-    /// Of one product, the mean of several in a row.
+    /// Seconds of one product, the mean of several in a row.
     pub seconds: f64,
 }
 
@@ -94,16 +94,6 @@ impl ProductTime {
     pub fn rate(&self) -> f64 {
         2.0 * (self.size as f64).powi(3) / self.seconds
     }
-}
-
-/// Which algorithms of a product are measured. They are tried in a fixed order, first the one expected to be
-/// fastest for large matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategies {
-    /// The first that works.
-    First,
-    /// All that work.
-    All,
 }
 
 /// An accelerator whose limits can be measured, on this runtime.
@@ -118,7 +108,7 @@ impl<B: burn_fusion::FusionBackend + MeasuredLimits> MeasuredLimits for burn_fus
     type Runtime = B::Runtime;
 }
 
-/// Why a limit has no number.
+/// Reasons for which a limit has no number.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -127,8 +117,8 @@ pub enum LimitError {
     #[error("the backend launches no kernels")]
     NoKernels,
     /// The device does not compute in this type, or not in this way.
-    #[error("no products of {of} are computed there: {reasons}")]
-    NoProduct { of: ProductType, reasons: String },
+    #[error("no products of {of} are computed there: {reason}")]
+    NoProduct { of: ProductType, reason: String },
     /// The device failed, refused a kernel, or computed something else.
     #[error("the device failed: {reason}")]
     Failed { reason: String },
@@ -136,12 +126,10 @@ pub enum LimitError {
 
 // Unit tests are about the host, and register no accelerator.
 #[cfg_attr(any(test, not(feature = "cube")), allow(dead_code))]
-#[allow(clippy::type_complexity)]
 pub(crate) struct LimitTable<B: Backend> {
     launch_time: fn(&B::Device, f64) -> Result<LaunchTime, LimitError>,
     copy_time: fn(&B::Device, u64, f64) -> Result<CopyTime, LimitError>,
-    product_times:
-        fn(&B::Device, ProductType, usize, Strategies, f64) -> Result<Vec<ProductTime>, LimitError>,
+    product_time: fn(&B::Device, ProductType, usize, f64) -> Result<ProductTime, LimitError>,
 }
 
 #[cfg(feature = "cube")]
@@ -151,7 +139,7 @@ impl<B: MeasuredLimits> LimitTable<B> {
         Self {
             launch_time: cube::launches::<B::Runtime>,
             copy_time: cube::copies::<B::Runtime>,
-            product_times: product::times::<B::Runtime>,
+            product_time: product::time::<B::Runtime>,
         }
     }
 }
@@ -179,25 +167,23 @@ pub fn copy_time<B: Backend>(
     (table::<B>()?.copy_time)(device, bytes, seconds)
 }
 
-/// The times of the product of two square matrices, by the algorithms that `strategies` asks for, in the order
-/// in which they are tried; at least one. Each is measured for about `seconds`. Values are checked; an
-/// algorithm that fails is logged with the reason and skipped.
+/// The time of the product of two square matrices by one algorithm a type, measured for about `seconds`. Its
+/// values are checked: other ones are [`LimitError::Failed`].
 ///
 /// # Errors
-/// As [`launch_time`], and [`LimitError::NoProduct`] if all algorithms are refused.
-pub fn product_times<B: Backend>(
+/// As [`launch_time`], and [`LimitError::NoProduct`] where the device refuses the type or the algorithm.
+pub fn product_time<B: Backend>(
     device: &B::Device,
     of: ProductType,
     size: usize,
-    strategies: Strategies,
     seconds: f64,
-) -> Result<Vec<ProductTime>, LimitError> {
+) -> Result<ProductTime, LimitError> {
     let table = table::<B>()?;
     if !B::supports_dtype(device, of.dtype()) {
-        let reasons = "the device does not compute in it".to_owned();
-        return Err(LimitError::NoProduct { of, reasons });
+        let reason = "the device does not compute in it".to_owned();
+        return Err(LimitError::NoProduct { of, reason });
     }
-    (table.product_times)(device, of, size, strategies, seconds)
+    (table.product_time)(device, of, size, seconds)
 }
 
 fn table<B: Backend>() -> Result<&'static LimitTable<B>, LimitError> {

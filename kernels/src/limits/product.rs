@@ -3,7 +3,6 @@
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::features::{Features, Tma};
 use cubecl::ir::StorageType;
 use cubecl::prelude::*;
 use cubek::matmul::components::tile::TileMatmulKind;
@@ -11,97 +10,31 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::matmul::routines::BlueprintStrategy::Inferred;
 use cubek::matmul::routines::TileSizeSelection;
-use cubek::matmul::routines::double_buffering::DoubleBufferingArgs;
 use cubek::matmul::routines::double_unit::DoubleUnitSelectionArgs;
 use cubek::matmul::routines::ordered_double_buffering::OrderedSelectionArgs;
-use cubek::matmul::routines::simple::SimpleArgs;
-use cubek::matmul::routines::simple_unit::SimpleUnitSelectionArgs;
 use cubek::std::InputBinding;
 
 use super::cube::{checked, each, failed, fresh, read, settled};
-use super::{LimitError, ProductTime, ProductType, Strategies};
+use super::{LimitError, ProductTime, ProductType};
 use crate::cube::{elementwise, launch, unit_below};
 
-/// What a way of computing needs of the device.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Needs {
-    /// Nothing but multiplication and addition.
-    Units,
-    /// Tensor cores.
-    TensorCores,
-    /// Tensor cores, and a unit that copies tiles to shared memory.
-    Tma,
-}
-
-impl Needs {
-    /// What of it the device lacks.
-    fn lacking(self, features: &Features) -> Option<&'static str> {
-        let matmul = &features.matmul;
-        match self {
-            Self::Units => None,
-            _ if matmul.cmma.is_empty() && matmul.mma.is_empty() => Some("no tensor cores"),
-            Self::Tma if !features.tma.contains(Tma::Base) => Some("no tensor memory accelerator"),
-            _ => None,
+/// The algorithm for products of this type: the one that is expected to be fastest for large matrices on every
+/// device that has the units for it. On tensor cores that is double buffering in a fixed order, the best in
+/// cubek's benches that needs no unit of Nvidia's newest devices alone.
+fn strategy(of: ProductType) -> Strategy {
+    match of {
+        ProductType::F32 => Strategy::DoubleUnit(Inferred(DoubleUnitSelectionArgs {
+            tile_size: TileSizeSelection::MaxTileSize,
+        })),
+        ProductType::Tf32 | ProductType::F16 | ProductType::Bf16 => {
+            Strategy::OrderedDoubleCmma(Inferred(OrderedSelectionArgs {
+                partition_k: Some(2),
+                row_count: Some(8),
+                rows_per_plane: Some(2),
+                tile_matmul: TileMatmulKind::Cmma,
+            }))
         }
     }
-}
-
-/// The ways of computing products of this type, those first that are expected to be fastest for large
-/// matrices: Burn's own search gives tiles that are copied by the tensor memory accelerator the highest
-/// priority, and cubek's benches have ordered double buffering as the best of the others. Instructions on
-/// single tiles (`mma`) go before cooperative ones (`cmma`), whose layout in shared memory is not swizzled.
-fn strategies(of: ProductType) -> Vec<(Needs, Strategy)> {
-    let units = [
-        Strategy::DoubleUnit(Inferred(DoubleUnitSelectionArgs {
-            tile_size: TileSizeSelection::MaxTileSize,
-        })),
-        Strategy::SimpleUnit(Inferred(SimpleUnitSelectionArgs {
-            tile_size: TileSizeSelection::MaxTileSize,
-        })),
-    ];
-    let units = units.map(|strategy| (Needs::Units, strategy));
-    match of {
-        ProductType::F32 => units.into(),
-        ProductType::Tf32 => tensor_cores().into(),
-        ProductType::F16 | ProductType::Bf16 => tensor_cores().into_iter().chain(units).collect(),
-    }
-}
-
-fn tensor_cores() -> [(Needs, Strategy); 9] {
-    // The kind of tile is given by the name of the strategy.
-    let tile_matmul = TileMatmulKind::Cmma;
-    let rows = || Inferred(SimpleArgs { multi_rows: true, tile_matmul });
-    let rows_of_tma = || Inferred(SimpleArgs { multi_rows: true, tile_matmul });
-    let double = |specialized| Inferred(DoubleBufferingArgs { specialized, tile_matmul });
-    let ordered = Inferred(OrderedSelectionArgs {
-        partition_k: Some(2),
-        row_count: Some(8),
-        rows_per_plane: Some(2),
-        tile_matmul,
-    });
-    [
-        (Needs::Tma, Strategy::SpecializedTmaMma(Inferred(().into()))),
-        (Needs::Tma, Strategy::SimpleTmaMma(rows_of_tma())),
-        (Needs::Tma, Strategy::SpecializedTmaCmma(Inferred(().into()))),
-        (Needs::Tma, Strategy::SimpleTmaCmma(rows_of_tma())),
-        (Needs::TensorCores, Strategy::SpecializedCyclicMma(Inferred(().into()))),
-        (Needs::TensorCores, Strategy::OrderedDoubleCmma(ordered)),
-        (Needs::TensorCores, Strategy::DoubleCyclicMma(double(true))),
-        (
-            Needs::TensorCores,
-            Strategy::DoubleTilewiseCmma(Inferred(DoubleBufferingArgs {
-                specialized: false,
-                tile_matmul,
-            })),
-        ),
-        (Needs::TensorCores, Strategy::SimpleCyclicCmma(rows())),
-    ]
-}
-
-/// Without what all of them begin with.
-fn name(strategy: &Strategy) -> String {
-    let name = strategy.to_string();
-    name.strip_prefix("matmul_").unwrap_or(&name).to_owned()
 }
 
 /// Two matrices and their product.
@@ -113,46 +46,28 @@ struct Matrices<R: CubeRuntime> {
     product: CubeTensor<R>,
 }
 
-/// See [`product_times`](super::product_times).
-pub fn times<R: CubeRuntime>(
+/// Measures what [`product_time`](super::product_time) says.
+pub fn time<R: CubeRuntime>(
     device: &R::Device,
     of: ProductType,
     size: usize,
-    wanted: Strategies,
     seconds: f64,
-) -> Result<Vec<ProductTime>, LimitError> {
+) -> Result<ProductTime, LimitError> {
+    let refused = |reason: String| LimitError::NoProduct { of, reason };
+    let client = R::client(device);
+    if of != ProductType::F32 && client.features().matmul.cmma.is_empty() {
+        return Err(refused("the device has no tensor cores".to_owned()));
+    }
+    let strategy = strategy(of);
+    let name = strategy.to_string();
     let matrices = Matrices::<R>::new(device, of, size);
-    let features = matrices.left.client.features();
-    let (mut times, mut refused) = (Vec::<ProductTime>::new(), Vec::new());
-    let mut on_tensor_cores = false;
-    for (needs, strategy) in strategies(of) {
-        let enough = match wanted {
-            Strategies::First => !times.is_empty(),
-            Strategies::All => needs == Needs::Units && on_tensor_cores,
-        };
-        if enough {
-            break;
-        }
-        let named = name(&strategy);
-        if let Some(lacking) = needs.lacking(features) {
-            refused.push(format!("{named}: {lacking}"));
-            continue;
-        }
-        match matrices.time(&strategy, seconds) {
-            Ok(seconds) => {
-                on_tensor_cores |= needs != Needs::Units;
-                times.push(ProductTime { size, strategy: named, seconds });
-            }
-            Err(reason) => {
-                log::warn!("products of {of}, {size} x {size}: {named} is left out: {reason}");
-                refused.push(format!("{named}: {reason}"));
-            }
-        }
-    }
-    match times.is_empty() {
-        true => Err(LimitError::NoProduct { of, reasons: refused.join("; ") }),
-        false => Ok(times),
-    }
+    let first = matrices.launch(&strategy).and_then(|()| settled(&client));
+    first.map_err(|error| refused(format!("{name}: {error}")))?;
+    [0, size - 1].into_iter().try_for_each(|row| matrices.check(row))?;
+    let seconds = each(&client, seconds, || matrices.launch(&strategy))?;
+    // All names begin alike.
+    let strategy = name.strip_prefix("matmul_").unwrap_or(&name).to_owned();
+    Ok(ProductTime { size, strategy, seconds })
 }
 
 impl<R: CubeRuntime> Matrices<R> {
@@ -168,14 +83,6 @@ impl<R: CubeRuntime> Matrices<R> {
             matrix
         };
         Self { of, size, left: filled(0), right: filled(1), product: matrix() }
-    }
-
-    /// Seconds of a product, once it has been found right.
-    fn time(&self, strategy: &Strategy, seconds: f64) -> Result<f64, LimitError> {
-        self.launch(strategy)?;
-        settled(&self.left.client)?;
-        [0, self.size - 1].into_iter().try_for_each(|row| self.check(row))?;
-        each(&self.left.client, seconds, || self.launch(strategy))
     }
 
     fn launch(&self, strategy: &Strategy) -> Result<(), LimitError> {
@@ -194,26 +101,26 @@ impl<R: CubeRuntime> Matrices<R> {
         .map_err(failed)
     }
 
-    /// Whether a row of the product is right.
+    /// Compares a row of the product with sums in f32.
     fn check(&self, row: usize) -> Result<(), LimitError> {
         let size = self.size;
-        let found = fresh::<R>(&self.left.device, [size], DType::F32);
+        let values = fresh::<R>(&self.left.device, [size], DType::F32);
         // SAFETY: `row` is one of the product's, and units stop at its last column.
         unsafe {
             launch!(row_kernel, elementwise(&self.left.client, size);
-                self.product, found; size, row, self.of.dtype().into());
+                self.product, values; size, row, self.of.dtype().into());
         }
-        let found = read(found)?;
+        let values = read(values)?;
         for column in [0, size / 2, size - 1] {
             let terms = (0..size).map(|k| {
                 let [left, right] = [(0, row, k), (1, k, column)]
                     .map(|(side, row, column)| element(row * size + column, row, side));
                 left * right
             });
-            let wanted: f32 = terms.sum();
+            let expected: f32 = terms.sum();
             let what = format!("element {row}, {column} of the product");
             // All terms and sums are exact in f32; the result is rounded to the type.
-            checked(what, found[column], wanted, wanted.abs() / 128.0)?;
+            checked(what, values[column], expected, expected.abs() / 128.0)?;
         }
         Ok(())
     }
@@ -225,7 +132,7 @@ fn element(place: usize, row: usize, side: usize) -> f32 {
     ((place * 7 + row * 3 + side * 2) % 5) as f32 / 4.0 - 0.25
 }
 
-/// As [`element`].
+/// Fills a matrix with what [`element`] gives.
 #[cube(launch_unchecked)]
 fn fill_kernel<F: Float>(
     matrix: &mut Array<F>,
@@ -241,11 +148,11 @@ fn fill_kernel<F: Float>(
 #[cube(launch_unchecked)]
 fn row_kernel<F: Float>(
     matrix: &Array<F>,
-    found: &mut Array<f32>,
+    values: &mut Array<f32>,
     size: usize,
     row: usize,
     #[define(F)] _dtype: StorageType,
 ) {
     let at = unit_below(size);
-    found[at] = f32::cast_from(matrix[row * size + at]);
+    values[at] = f32::cast_from(matrix[row * size + at]);
 }

@@ -53,7 +53,6 @@ mod conv_stack;
 
 mod empty;
 mod gather_images;
-mod gram;
 mod inference;
 mod inverse_power;
 mod judge;

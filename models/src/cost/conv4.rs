@@ -1,7 +1,7 @@
-use fewshot_kernels::conv_stack::cpu::{BlockShape, BufferPoolModel, StackShape};
-use fewshot_kernels::{Precision, Route, conv2d};
+use fewshot_kernels::conv_stack::cpu::{BlockShape, StackShape};
+use fewshot_kernels::{Route, conv2d};
 
-use super::{Cost, CostModel, SegmentCost};
+use super::{Cost, CostModel};
 use crate::Conv4Config;
 
 /// Blocks of a network, one after the other.
@@ -85,7 +85,7 @@ impl Part<'_> {
         StackShape { n: batch, c, h, w, blocks: self.blocks.iter().map(block).collect() }
     }
 
-    /// Elements of what goes into it of one image.
+    /// Elements of its input of one image.
     fn inputs(&self) -> usize {
         self.blocks[0].input.iter().product()
     }
@@ -114,22 +114,9 @@ impl Part<'_> {
         self.config.channels * pixels.sum::<usize>()
     }
 
-    /// Elements of gradients of one image beside what is kept there, where a backward pass through
-    /// the layers has most: what is kept of a block goes when its gradients are there.
-    fn gradients_layer_by_layer(&self, route: Route) -> usize {
-        let mut saved = 0;
-        let most = self.blocks.iter().map(|block| {
-            saved += block.layers(route);
-            // The gradient of its output takes the place of that, which the next block kept.
-            saved + block.convolved
-        });
-        let most = most.max().unwrap_or(0);
-        self.config.channels * (most - saved)
-    }
-
-    /// Elements of gradients of one image where a backward pass on an accelerator has most: of a block's
-    /// two maps and of its input.
-    fn gradients_on_device(&self) -> usize {
+    /// Elements of gradients of one image where a backward pass has most: of a block's two maps and of
+    /// its input.
+    fn activation_grads(&self) -> usize {
         let channels = self.config.channels;
         let first = self.blocks.iter().map(|block| block.convolved + block.out);
         let inputs = self.blocks.iter().skip(1).map(|block| block.input[1] * block.input[2]);
@@ -147,123 +134,73 @@ impl Part<'_> {
         parts.max().unwrap_or(0)
     }
 
-    /// [`layer_by_layer`](Self::layer_by_layer) under a low precision: inputs of convolutions are kept rounded, in half
-    /// the memory, and on an accelerator their outputs too.
-    fn rounded(&self, route: Route) -> usize {
-        let between = self.blocks[1..].iter().map(|block| block.input.iter().product::<usize>());
-        let convolved = match route {
-            Route::Device(_) => self.blocks.iter().map(|block| block.convolved).sum(),
-            _ => 0,
-        };
-        let halved = between.sum::<usize>() + self.config.channels * convolved;
-        let low = |elements: usize| elements.div_ceil(2);
-        self.layer_by_layer(route) - halved + low(self.inputs()) + low(halved)
-    }
-
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let count = |elements: usize| (batch * elements) as u64;
-        let (macs, outputs) = (count(self.macs()), count(self.outputs()));
-        let whole =
-            Cost { macs, largest_map: count(self.largest_map()), outputs, ..Cost::default() };
+        let whole = Cost {
+            macs: count(self.macs()),
+            inputs: count(self.inputs()),
+            largest_map: count(self.largest_map()),
+            ..Cost::default()
+        };
         if let Route::Host(_) = route {
             let stack = self.stack(batch);
+            let workspace = |lanes| stack.workspace_floats(lanes) as u64;
+            let saved = stack.saved_floats() as u64;
             return Cost {
-                saved: stack.saved_floats() as u64,
+                saved,
+                tangents: saved,
                 intermediate_grads: stack.intermediate_grad_floats() as u64,
-                saved_tangents: stack.saved_tangent_floats() as u64,
-                parameter_grads: stack.parameters() as u64,
-                workspace: stack.workspace_floats() as u64,
+                workspace: workspace(1),
+                lane_workspace: workspace(2),
                 ..whole
             };
         }
-        let saved = match self.config.precision.low() {
-            None => self.layer_by_layer(route),
-            _ => self.rounded(route),
-        };
-        let (activation_grads, workspace) = match route {
-            // Of every block the gradients of both of its maps, as many as are kept; on the way back
-            // those of one and of its input, and the gradient of a weight in parts. How the maps move
-            // comes when the graph of the queries is gone, which has more.
-            Route::Device(_) => (self.gradients_on_device(), self.weight_parts(batch)),
-            _ => (self.gradients_layer_by_layer(route), 0),
+        let saved = count(self.layer_by_layer(route));
+        let grads = count(self.activation_grads());
+        let (saved_low, parts) = match route {
+            Route::Device(_) => (saved.div_ceil(2), self.weight_parts(batch) as u64),
+            _ => (saved, 0),
         };
         Cost {
-            saved: count(saved),
-            intermediate_grads: count(self.layer_by_layer(route)),
-            activation_grads: count(activation_grads),
-            workspace: workspace as u64,
+            saved: if self.config.precision.low().is_some() { saved_low } else { saved },
+            intermediate_grads: saved,
+            workspace: grads + parts,
+            lane_workspace: grads,
             ..whole
         }
     }
-}
-
-/// Floats of the buffers that are there when every stack but the last has gone forward without keeping
-/// anything, from the first on, and then all forward, kept, and backward, from the last to the first.
-fn in_turns(stacks: &[StackShape]) -> usize {
-    let mut buffers = BufferPoolModel::new(Precision::F32);
-    for stack in &stacks[..stacks.len().saturating_sub(1)] {
-        let used = buffers.forward(stack, 1, false);
-        buffers.release(used);
-    }
-    for (index, stack) in stacks.iter().enumerate().rev() {
-        let saved = buffers.forward(stack, 1, true);
-        let gradients = buffers.backward(stack, 1, index > 0, false);
-        buffers.release(gradients);
-        buffers.release(saved);
-    }
-    buffers.floats()
 }
 
 /// # Conventions
 /// A block has `9 c_in c_out h w` multiply-accumulates, `h w` the size of its convolution's output; a context has
 /// `2 context channels` besides, whatever the batch.
 ///
-/// | route | what is kept for the backward pass | under a low precision |
+/// | route | saved for the backward pass | under a low precision |
 /// |---|---|---|
 /// | fused on a CPU | parameters; of every block its input and, beyond 4 input channels, its convolution's output, as they are laid out for vectors | the same |
 /// | fused on an accelerator | of every block its convolution's output and its own, and the gradients of both where these are differentiated | half of it, but gradients are counted as f32 |
-/// | plain Burn operations | what each layer leaves: convolution, terms of the normalisation, ReLU, pool | inputs of convolutions rounded, at half the size |
+/// | plain Burn operations | of every layer its results: convolution, terms of the normalisation, ReLU, pool | the same |
 ///
-/// Tasks side by side take turns with the working memory. A segment keeps what a network of its blocks would. In a fused stack on a CPU its buffers stay, too small for the
-/// segments before it. The backward pass through it has its output, the gradient of that and the weighted output, and
-/// the gradient of its input.
+/// A segment saves what a network of its blocks would. The backward pass through it has besides its output, the
+/// gradient of that and the weighted output, and the gradient of its input.
 impl CostModel for Conv4Config {
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let context = 2 * self.context * self.channels;
         let cost = self.whole().cost(batch, route);
-        let outputs = (batch * self.features()) as u64;
-        Cost { macs: cost.macs + context as u64, outputs, ..cost }
+        Cost { macs: cost.macs + context as u64, ..cost }
     }
 
-    fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
-        matches!(route, Route::Host(_)).then(|| self.whole().stack(batch))
-    }
-
-    fn precision(&self) -> Precision {
-        self.precision
-    }
-
-    fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {
-        if self.precision.low().is_some() && !matches!(route, Route::Host(_)) {
-            return None;
-        }
+    fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<Cost>> {
         let mut blocks = self.block_sizes();
         let part = |start| Part { config: self, blocks: blocks.split_off(start) };
         let mut segments: Vec<_> = self.segment_starts().into_iter().rev().map(part).collect();
         segments.reverse();
-        let stacks: Vec<_> = segments.iter().map(|part| part.stack(batch)).collect();
-        let cost = |(index, part): (usize, &Part<'_>)| {
-            let graph = part.cost(batch, route);
-            let inputs = (batch * part.inputs()) as u64;
-            let back = if index > 0 { inputs } else { 0 };
-            let activation_grads = graph.activation_grads + 3 * graph.outputs + back;
-            let graph = Cost { activation_grads, ..graph };
-            let Route::Host(_) = route else { return SegmentCost { inputs, graph, left: 0 } };
-            let [own, others] = [index, index + 1].map(|from| in_turns(&stacks[from..]));
-            let left = own.saturating_sub(others) as u64;
-            SegmentCost { inputs, graph: Cost { saved: left, workspace: 0, ..graph }, left }
+        let cost = |part: &Part<'_>| {
+            let cost = part.cost(batch, route);
+            let ends = (batch * 3 * part.outputs()) as u64 + cost.inputs;
+            Cost { workspace: cost.workspace + ends, ..cost }
         };
-        Some(segments.iter().enumerate().map(cost).collect())
+        Some(segments.iter().map(cost).collect())
     }
 }
 

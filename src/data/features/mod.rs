@@ -1,9 +1,6 @@
-mod comparison;
 #[cfg(feature = "parquet")]
 mod parquet_file;
 mod safetensors_file;
-
-pub use comparison::Comparison;
 
 use std::collections::BTreeMap;
 use std::fs;

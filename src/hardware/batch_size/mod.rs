@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::fit::Line;
 use super::{Bytes, HardwareError};
 
-/// What the sizes of a search have to fit.
+/// Memory that the sizes of a search have to fit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchBudget {
     /// The memory that there is for the work.
@@ -25,7 +25,7 @@ impl SearchBudget {
     /// The share that stays free by default.
     pub const KEEP_FREE: f64 = 0.05;
 
-    /// What a size may take.
+    /// Memory that a size may take.
     pub fn usable(self) -> Bytes {
         self.bytes.without(self.keep_free)
     }
@@ -37,12 +37,12 @@ impl From<Bytes> for SearchBudget {
     }
 }
 
-/// What a search found, and how.
+/// Result of a search, with its trials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchReport {
     /// The largest size that fits; it was run.
     pub chosen: usize,
-    /// What the chosen size took.
+    /// Peak of memory at the chosen size.
     pub peak: Bytes,
     /// Every run, in order.
     pub trials: Vec<Trial>,

@@ -1,9 +1,9 @@
 use burn::tensor::backend::Backend;
 use fewshot_kernels::limits::{
-    LimitError, ProductTime, ProductType, Strategies, copy_time, product_times,
+    CopyTime, LimitError, ProductTime, ProductType, copy_time, product_time,
 };
 
-use super::{Calibration, Effort};
+use super::effort::Effort;
 use crate::hardware::{Bytes, memory_stats, release};
 
 /// The largest copy, in bytes.
@@ -20,52 +20,51 @@ pub(super) struct Accelerator<'a, B: Backend> {
 }
 
 impl<B: Backend> Accelerator<'_, B> {
-    pub(super) fn measure(&self, into: &mut Calibration) -> Result<(), LimitError> {
+    /// Time of a copy that is as large as memory allows.
+    pub(super) fn copy(&self) -> Result<CopyTime, LimitError> {
         let bytes = match self.effort {
             Effort::Full => COPY.min(self.most(2)),
             Effort::Quick => 1 << 20,
         };
         let copied = copy_time::<B>(self.device, bytes, self.effort.seconds())?;
-        (into.copied, into.copy) = (Bytes(copied.bytes), copied.rate());
         release::<B>(self.device);
+        Ok(copied)
+    }
+
+    /// The fastest product of each type that the device computes by kernels of its own.
+    pub(super) fn products(&self) -> Result<Vec<(ProductType, ProductTime)>, LimitError> {
+        let mut products = Vec::new();
         for of in ProductType::ALL {
             match self.fastest(of) {
-                Ok(time) => {
-                    let ProductTime { size, strategy, .. } = &time;
-                    into.products.insert(of.to_string(), time.rate());
-                    into.ways.insert(of.to_string(), format!("{size} x {size}, {strategy}"));
-                }
-                Err(LimitError::NoProduct { .. }) => {}
+                Ok(time) => products.push((of, time)),
+                Err(error @ LimitError::NoProduct { .. }) => log::info!("{error}"),
                 Err(error) => return Err(error),
             }
             release::<B>(self.device);
         }
-        Ok(())
+        Ok(products)
     }
 
-    /// The fastest product of a type: sizes double with the first way that works, and all ways are
-    /// measured at the last size.
+    /// The fastest product of a type. Sizes double as long as the next product is short and fits.
     fn fastest(&self, of: ProductType) -> Result<ProductTime, LimitError> {
-        let seconds = self.effort.seconds();
-        let times = |size, ways| product_times::<B>(self.device, of, size, ways, seconds);
-        let mut all = Vec::new();
-        let sizes: &[usize] = match self.effort {
-            Effort::Full => &[256, 512, 1024, 2048, 4096, 8192],
-            Effort::Quick => &[64],
+        let time = |size| product_time::<B>(self.device, of, size, self.effort.seconds());
+        let (mut size, last) = match self.effort {
+            Effort::Full => (256, 8192),
+            Effort::Quick => (64, 64),
         };
-        let mut last = sizes[0];
-        for &size in sizes {
-            let one = (size * size * of.dtype().size()) as u64;
-            let expected = all.last().map_or(0.0, |time: &ProductTime| 8.0 * time.seconds);
-            if expected > LONGEST_PRODUCT || (size > sizes[0] && one > self.most(3)) {
+        let mut latest = time(size)?;
+        let mut fastest = latest.clone();
+        while size < last && 8.0 * latest.seconds <= LONGEST_PRODUCT {
+            size *= 2;
+            if (size * size * of.dtype().size()) as u64 > self.most(3) {
                 break;
             }
-            all.extend(times(size, Strategies::First)?);
-            last = size;
+            latest = time(size)?;
+            if latest.rate() > fastest.rate() {
+                fastest = latest.clone();
+            }
         }
-        all.extend(times(last, Strategies::All)?);
-        let fastest = all.into_iter().max_by(|one, other| one.rate().total_cmp(&other.rate()));
-        Ok(fastest.expect("a product that was measured"))
+        Ok(fastest)
     }
 
     /// Bytes of each of so many tensors that take half of what is free.

@@ -1,4 +1,5 @@
 mod accelerator;
+mod effort;
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -6,14 +7,15 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, FloatDType, Tensor};
-use fewshot_kernels::limits::{LaunchTime, LimitError, launch_time};
+use fewshot_kernels::limits::{LaunchTime, LimitError, ProductTime, launch_time};
 use serde::{Deserialize, Serialize};
 
 use super::Bytes;
 use super::capabilities::{Capabilities, FLOATS};
 use accelerator::Accelerator;
+pub use effort::Effort;
 
-/// How fast a device is at simple things, measured on it.
+/// Speed of a device at simple operations, measured on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Seconds since 1970 when it was measured.
@@ -23,7 +25,7 @@ pub struct Calibration {
     /// Matrix products by data type, in operations a second: the fastest of the sizes.
     pub products: BTreeMap<String, f64>,
     /// On accelerators, the size of the fastest product of a data type and the kernel that computed
-    /// it, as `8192 x 8192, specialized_tma_mma`. A data type that is not in it was measured by
+    /// it, as `8192 x 8192, ordered_double_cmma`. A data type that is not in it was measured by
     /// Burn's own product.
     pub ways: BTreeMap<String, String>,
     /// Its copy of a large tensor, bytes read and written both counted, in bytes a second; on an
@@ -40,39 +42,6 @@ pub struct Calibration {
     pub squares: BTreeMap<usize, f64>,
 }
 
-/// How long to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// Some seconds, and on an accelerator as many again if kernels have to be compiled first.
-    Full,
-    /// Tiny sizes, to see that it works.
-    Quick,
-}
-
-impl Effort {
-    fn squares(self) -> &'static [usize] {
-        match self {
-            Self::Full => &[16, 32, 64, 128, 256, 512, 1024],
-            Self::Quick => &[8, 16],
-        }
-    }
-
-    /// About how long to measure each thing on an accelerator.
-    fn seconds(self) -> f64 {
-        match self {
-            Self::Full => 0.2,
-            Self::Quick => 0.0,
-        }
-    }
-
-    fn floats(self) -> usize {
-        match self {
-            Self::Full => 1 << 24,
-            Self::Quick => 1 << 12,
-        }
-    }
-}
-
 impl Calibration {
     /// Measures `device`.
     ///
@@ -84,7 +53,7 @@ impl Calibration {
         let time = |size, dtype| (size, square::<B>(size, dtype, device));
         let f32s = squares.iter().map(|size| time(*size, FloatDType::F32));
         let f32s = f32s.collect::<BTreeMap<_, _>>();
-        let mut found = Self {
+        let mut calibration = Self {
             measured: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
             threads: rayon::current_num_threads(),
             products: BTreeMap::from([("f32".to_owned(), fastest(&f32s))]),
@@ -95,15 +64,15 @@ impl Calibration {
             issue: None,
             squares: f32s,
         };
-        found.limits::<B>(effort, device).unwrap_or_else(|error| panic!("{error}"));
+        calibration.limits::<B>(effort, device).unwrap_or_else(|error| panic!("{error}"));
         for (name, dtype) in FLOATS.into_iter().filter(|(name, _)| able.dtype(name).arithmetic) {
-            if !found.products.contains_key(name) {
+            if !calibration.products.contains_key(name) {
                 let largest = &squares[squares.len().saturating_sub(2)..];
                 let times = largest.iter().map(|size| time(*size, dtype.into())).collect();
-                found.products.insert(name.to_owned(), fastest(&times));
+                calibration.products.insert(name.to_owned(), fastest(&times));
             }
         }
-        found
+        calibration
     }
 
     /// Fills in what kernels alone do on an accelerator, or copies and launches of a processor.
@@ -111,7 +80,15 @@ impl Calibration {
         match launch_time::<B>(device, effort.seconds()) {
             Ok(LaunchTime { issue, done }) => {
                 (self.issue, self.launch) = (Some(issue), done);
-                Accelerator::<B> { device, effort }.measure(self)
+                let accelerator = Accelerator::<B> { device, effort };
+                let copied = accelerator.copy()?;
+                (self.copied, self.copy) = (Bytes(copied.bytes), copied.rate());
+                for (of, time) in accelerator.products()? {
+                    let ProductTime { size, strategy, .. } = &time;
+                    self.products.insert(of.to_string(), time.rate());
+                    self.ways.insert(of.to_string(), format!("{size} x {size}, {strategy}"));
+                }
+                Ok(())
             }
             Err(LimitError::NoKernels) => {
                 let floats = effort.floats();
@@ -209,7 +186,8 @@ mod tests {
     #[test]
     fn the_slower_of_arithmetic_and_traffic_counts() {
         let device = calibration([1.0; 3]);
-        let close = |found: Option<f64>, wanted: f64| (found.unwrap() - wanted).abs() < 1e-12;
+        let close =
+            |seconds: Option<f64>, expected: f64| (seconds.unwrap() - expected).abs() < 1e-12;
         assert!(close(device.seconds(2e9, "f32", Bytes(1_000), 0), 2.0));
         assert!(close(device.seconds(2e6, "f32", Bytes(3_000_000_000), 0), 3.0));
         assert!(close(device.seconds(0.0, "f32", Bytes(0), 100), 1e-3));
@@ -228,11 +206,11 @@ mod tests {
     #[test]
     fn a_device_is_measured() {
         use burn::backend::Flex;
-        let found = Calibration::measure::<Flex>(&Default::default(), Effort::Quick);
-        assert_eq!(found.products.keys().collect::<Vec<_>>(), ["bf16", "f16", "f32", "f64"]);
-        assert!(found.products.values().all(|rate| *rate > 0.0 && rate.is_finite()));
-        assert!(found.copy > 0.0 && found.launch > 0.0 && found.squares.len() == 2);
-        let text = serde_json::to_string(&found).unwrap();
-        assert_eq!(serde_json::from_str::<Calibration>(&text).unwrap(), found);
+        let measured = Calibration::measure::<Flex>(&Default::default(), Effort::Quick);
+        assert_eq!(measured.products.keys().collect::<Vec<_>>(), ["bf16", "f16", "f32", "f64"]);
+        assert!(measured.products.values().all(|rate| *rate > 0.0 && rate.is_finite()));
+        assert!(measured.copy > 0.0 && measured.launch > 0.0 && measured.squares.len() == 2);
+        let text = serde_json::to_string(&measured).unwrap();
+        assert_eq!(serde_json::from_str::<Calibration>(&text).unwrap(), measured);
     }
 }

@@ -14,7 +14,7 @@ const KEPT: usize = 4;
 
 /// The folder of this program below `root`, which is made, and marked as used last; folders of others
 /// that were not used for longest are removed.
-pub(super) fn of_program(root: &Path) -> Result<PathBuf, String> {
+pub(super) fn program_folder(root: &Path) -> Result<PathBuf, String> {
     if nvidia_models("/proc/driver/nvidia/gpus".as_ref()).len() > 1 {
         // CubeCL does not tell the kernels of one architecture from those of another one.
         return Err("there are NVIDIA devices of different models".to_owned());
@@ -64,7 +64,7 @@ fn nvidia_models(folder: &Path) -> BTreeSet<String> {
     models.collect()
 }
 
-/// Whether CubeCL finds a file of settings, in this folder or above.
+/// True if CubeCL finds a file of settings, in this folder or above.
 pub(super) fn has_settings() -> bool {
     let Ok(here) = env::current_dir() else { return false };
     let sections = CubeClRuntimeConfig::section_file_names().iter().map(|(file, _)| file);
@@ -87,12 +87,12 @@ mod tests {
             mark.set_modified(then).unwrap();
         }
         fs::create_dir(root.path().join("of-somebody-else")).unwrap();
-        let own = of_program(root.path()).unwrap();
+        let own = program_folder(root.path()).unwrap();
         assert!(own.starts_with(root.path()) && own.is_dir());
         let left = |age: usize| root.path().join(format!("other-{age}")).exists();
         assert_eq!((0..KEPT + 2).filter(|age| left(*age)).collect::<Vec<_>>(), [0, 1, 2]);
         assert!(root.path().join("of-somebody-else").exists());
-        assert_eq!(of_program(root.path()).unwrap(), own, "the next run finds it again");
+        assert_eq!(program_folder(root.path()).unwrap(), own, "the next run finds it again");
     }
 
     #[test]

@@ -31,7 +31,7 @@ const VARIABLE: &str = "FEWSHOT_KERNEL_CACHE";
 /// compute; the ones that were used last are kept. A `compilation.cache` in the user's
 /// `cubecl.toml` is taken instead.
 ///
-/// What is kept depends on the runtime: PTX on CUDA, code objects on ROCm, SPIR-V with the feature
+/// The kept programs depend on the runtime: PTX on CUDA, code objects on ROCm, SPIR-V with the feature
 /// `vulkan`. Nothing is kept of WGSL, which `wgpu` uses without that feature: only the driver's own
 /// cache helps there.
 ///
@@ -40,7 +40,7 @@ pub fn keep_compiled_kernels() -> Option<PathBuf> {
     configured(Launches::Quiet)
 }
 
-/// As [`keep_compiled_kernels`], and from then on every launch is logged through the crate `log`, at
+/// Keeps compiled kernels as [`keep_compiled_kernels`], and from then on logs every launch through the crate `log`, at
 /// the level `Info`, as `Executing` and the name of the kernel. That takes time at every launch.
 pub fn log_launches() -> Option<PathBuf> {
     configured(Launches::Logged)
@@ -53,8 +53,8 @@ enum Launches {
 }
 
 fn configured(launches: Launches) -> Option<PathBuf> {
-    let kept = configure(launches);
-    kept.inspect_err(|reason| log::info!("compiled kernels are not kept: {reason}")).ok()
+    let folder = configure(launches);
+    folder.inspect_err(|reason| log::info!("compiled kernels are not kept: {reason}")).ok()
 }
 
 #[cfg(not(feature = "cube"))]
@@ -69,13 +69,13 @@ fn configure(launches: Launches) -> Result<PathBuf, String> {
     }
     // A file of settings that makes no sense is a panic.
     let mut config = quietly(|| CubeClRuntimeConfig::from_current_dir().override_from_env())?;
-    let kept = keep(&mut config);
+    let folder = keep(&mut config);
     if launches == Launches::Logged {
         config.profiling.logger.level = ProfilingLogLevel::Minimal;
         config.profiling.logger.log = Some(Default::default());
     }
     CubeClRuntimeConfig::set(config);
-    kept
+    folder
 }
 
 #[cfg(feature = "cube")]
@@ -83,12 +83,12 @@ fn keep(config: &mut CubeClRuntimeConfig) -> Result<PathBuf, String> {
     if config.compilation.cache.is_some() {
         return Err("the user's settings of CubeCL say where they go".to_owned());
     }
-    let root = match env::var_os(VARIABLE).filter(|told| !told.is_empty()) {
-        Some(told) if told == "off" => return Err(format!("{VARIABLE} is off")),
-        Some(told) => PathBuf::from(told),
+    let root = match env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+        Some(value) if value == "off" => return Err(format!("{VARIABLE} is off")),
+        Some(value) => PathBuf::from(value),
         None => cache_folder().ok_or("there is no folder for the user's caches")?.join("kernels"),
     };
-    let folder = folder::of_program(&root)?;
+    let folder = folder::program_folder(&root)?;
     config.compilation.cache = Some(CacheConfig::File(folder.clone()));
     if !folder::has_settings() {
         config.autotune.cache = CacheConfig::File(folder.clone());

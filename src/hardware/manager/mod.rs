@@ -149,7 +149,7 @@ fn chosen(
     let (inventory, refused) = eligible(inventory, config);
     let first = inventory.select(&config.device).map_err(|error| {
         let asked = refused.into_iter().find(|(info, _)| config.device.matches(info));
-        asked.map_or(error, |(_, reason)| reason.beside(&inventory))
+        asked.map_or(error, |(_, reason)| reason.with_usable(&inventory))
     })?;
     let key = &first.device.key;
     let others = inventory.devices.iter().filter(|info| {

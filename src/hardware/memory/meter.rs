@@ -9,7 +9,7 @@ use super::pool::Pool;
 use super::stats::{MemorySource, MemoryStats};
 use crate::machine::{self, Bytes};
 
-/// Where the memory of a device is counted.
+/// The counter of a device's memory.
 pub(super) enum Meter {
     /// By the program's allocator, if it counts.
     Host,
@@ -25,13 +25,13 @@ impl Meter {
     pub fn of<B: Backend>(device: &B::Device) -> Self {
         let device = device as &dyn Any;
         #[cfg(feature = "cube")]
-        if let Some(pool) = Pool::of(device) {
+        if let Some(pool) = Pool::on_device(device) {
             return Self::Pool(pool);
         }
         if is_elsewhere(device) { Self::Unknown } else { Self::Host }
     }
 
-    /// What is counted now.
+    /// The present counts.
     pub fn counted(&self) -> MemoryStats {
         match self {
             Self::Host => match CountingAllocator::in_use() {
@@ -62,7 +62,49 @@ impl Meter {
     }
 }
 
-/// Whether the tensors of a device that has no pool to ask are known to lie outside the host.
+/// The memory of a device now, after everything that was asked of it is done.
+///
+/// | device | counted by | `total`, `free` |
+/// |---|---|---|
+/// | Flex, NdArray, Candle on the CPU, any other Burn backend on the host | [`CountingAllocator`](crate::hardware::CountingAllocator), if the program has installed it | the machine's |
+/// | wgpu | CubeCL | not known: wgpu does not tell |
+/// | CUDA | CubeCL | the GPU's, from its driver |
+/// | ROCm | CubeCL | not known |
+/// | Candle on a GPU | nobody | not known |
+///
+/// A device of a backend that is not listed is taken for the host.
+///
+/// A failure that the device reports now, from operations before, is logged as a warning.
+pub fn memory_stats<B: Backend>(device: &B::Device) -> MemoryStats {
+    synchronise::<B>(device);
+    let meter = Meter::of::<B>(device);
+    let counted = meter.counted();
+    counted.within(meter.surroundings())
+}
+
+/// Gives memory that is kept but not used back to the system: the pages of a CubeCL pool (of the
+/// calling thread) and the buffers that fused operations keep on the CPU.
+///
+/// For between two phases: after the last tensor of a model is dropped, before another program or a
+/// larger model needs the room. Never in every step: the next step asks for the same memory again,
+/// which costs far more than keeping it.
+///
+/// Waits until the device has done everything; a failure it reports then is logged as a warning.
+pub fn release<B: Backend>(device: &B::Device) {
+    synchronise::<B>(device);
+    B::memory_cleanup(device);
+    fewshot_kernels::release_buffers();
+    synchronise::<B>(device);
+}
+
+/// Waits until the device has done everything; a failure is logged.
+pub(super) fn synchronise<B: Backend>(device: &B::Device) {
+    if let Err(error) = B::sync(device) {
+        log::warn!("{device:?} failed before its memory was read: {error}");
+    }
+}
+
+/// `true` for a device without a pool whose tensors lie outside the host.
 #[cfg(feature = "candle")]
 #[allow(deprecated, reason = "Burn ends its Candle backend with 0.21")]
 fn is_elsewhere(device: &dyn Any) -> bool {

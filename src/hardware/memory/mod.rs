@@ -1,4 +1,4 @@
-//! How much memory is used, and what running out of it looks like.
+//! Counts of the memory in use, and errors of memory that runs out.
 
 mod host;
 mod meter;
@@ -10,7 +10,8 @@ mod sampler;
 mod scope;
 mod stats;
 
+pub use meter::{memory_stats, release};
 pub(crate) use out_of_memory::devices_guarded;
 pub use out_of_memory::guarded;
 pub use scope::{MemoryReport, MemoryScope};
-pub use stats::{MemorySource, MemoryStats, memory_stats, release};
+pub use stats::{MemorySource, MemoryStats};

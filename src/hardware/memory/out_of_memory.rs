@@ -1,57 +1,11 @@
 use burn::tensor::backend::{Backend, DeviceOps};
 
 use super::meter::Meter;
-use crate::hardware::panics::{ANY, Caught, OfDevice, Threads, caught, first_line};
+use crate::hardware::panics::{Caught, Cause, Expected, caught, find, first_line};
 use crate::hardware::{Bytes, HardwareError};
 
-/// Texts of memory that could not be had, before and after the number of bytes, if there is one.
-const TEXTS: [(&str, &str); 8] = [
-    // cubecl-runtime 0.10, server/base.rs, `IoError::BufferTooBig`: more than the largest page of
-    // the pools, and what CUDA refused with CUDA_ERROR_OUT_OF_MEMORY (cubecl-cuda, gpu.rs).
-    ("can't allocate buffer of size: ", ""),
-    // cubecl-runtime 0.10, server/base.rs, `LaunchError::OutOfMemory`.
-    ("An out-of-memory error happened during launch", ""),
-    // cudarc 0.19, driver/result.rs, `DriverError`.
-    ("CUDA_ERROR_OUT_OF_MEMORY", ""),
-    // wgpu-core 29, resource.rs, `CreateBufferError::MaxBufferSize`.
-    ("Buffer size ", " is greater than the maximum buffer size"),
-    // wgpu 29, api/device.rs and backend/wgpu_core.rs, `default_error_handler`.
-    ("wgpu error: Out of Memory", ""),
-    // wgpu-core 29, device/mod.rs, `DeviceError::OutOfMemory`.
-    ("Not enough memory left.", ""),
-    // Rust, alloc/raw_vec and alloc/collections: more bytes than an address can count; `Vec` and
-    // `TryReserveError`.
-    ("capacity overflow", ""),
-    ("memory allocation failed because", ""),
-];
-
-/// Texts of a device that failed otherwise, or of work that it does not take any more.
-const FAILURES: [&str; 6] = [
-    // burn-backend 0.21, backend/base.rs, `ExecutionError`.
-    "An error happened during execution",
-    // cubecl-runtime 0.10, server/base.rs, `ServerError::ServerUnhealthy`.
-    "The server is in an invalid state",
-    // cubecl-common 0.10, device/handle: the device's thread panicked.
-    "CallError",
-    // wgpu 29, backend/wgpu_core.rs, `default_error_handler`, and wgpu-core 29, device/mod.rs.
-    "wgpu error",
-    "Parent device is lost",
-    // cudarc 0.19, driver/result.rs, `DriverError`.
-    "CUDA_ERROR_",
-];
-
-/// What a message of Burn, CubeCL, wgpu, CUDA or Rust says of memory, if it does: what was asked for,
-/// and the line that tells.
-fn classify(text: &str) -> Option<(Option<Bytes>, &str)> {
-    text.lines().find_map(|line| {
-        TEXTS.iter().find_map(|(start, end)| {
-            let (_, rest) = line.split_once(start)?;
-            let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-            let asked = rest[..rest.len() - after.len()].parse().ok().map(Bytes);
-            after.starts_with(end).then(|| (asked, line.trim()))
-        })
-    })
-}
+/// The causes that are a device's.
+const OF_DEVICE: Expected = Expected::Of(&[Cause::Memory, Cause::Device]);
 
 /// Runs `work` to its end on the device; a device that fails is an error, not a panic.
 ///
@@ -82,7 +36,7 @@ pub fn guarded<B: Backend, T>(
     device: &B::Device,
     work: impl FnOnce() -> T,
 ) -> Result<T, HardwareError> {
-    run::<B, _>(std::slice::from_ref(device), ANY, || {
+    run::<B, _>(std::slice::from_ref(device), Expected::All, || {
         let value = work();
         (value, B::sync(device).err().map(|error| error.to_string()))
     })
@@ -92,58 +46,59 @@ pub fn guarded<B: Backend, T>(
 /// stays one.
 ///
 /// # Errors
-/// As [`guarded`], of the first of the devices.
+/// The errors of [`guarded`], for the first of the devices.
 pub(crate) fn devices_guarded<B: Backend, T>(
     devices: &[B::Device],
     work: impl FnOnce() -> T,
 ) -> Result<T, HardwareError> {
-    run::<B, _>(devices, of_device, || (work(), None))
+    run::<B, _>(devices, OF_DEVICE, || (work(), None))
 }
 
-/// Runs `work`, which gives what a device failed with beside its value.
+/// Runs `work`, which returns a value and the failure of a device.
 fn run<B: Backend, T>(
     devices: &[B::Device],
-    of_device: OfDevice,
+    expected: Expected,
     work: impl FnOnce() -> (T, Option<String>),
 ) -> Result<T, HardwareError> {
-    let threads = || Threads::Named(devices.iter().flat_map(thread_names::<B>).collect());
-    let Caught { result, elsewhere: mut said, in_use } = caught(threads(), of_device, work);
+    let threads = || devices.iter().flat_map(thread_names::<B>).collect();
+    let Caught { result, device_messages: mut messages, in_use } =
+        caught(threads(), expected, work);
     match result {
-        Ok((value, None)) if said.is_empty() => return Ok(value),
+        Ok((value, None)) if messages.is_empty() => return Ok(value),
         Ok((value, failure)) => {
-            said.extend(failure);
+            messages.extend(failure);
             // Tensors of a device that failed may fail to be given back.
-            said.extend(caught(threads(), ANY, || drop(value)).elsewhere);
+            messages.extend(caught(threads(), Expected::All, || drop(value)).device_messages);
         }
-        Err(text) => said.push(text),
+        Err(message) => messages.push(message),
     }
     // A device's thread may be behind: what it says only now is often the cause.
     for device in devices {
-        said.extend(caught(threads(), ANY, || B::sync(device)).elsewhere);
+        messages.extend(caught(threads(), Expected::All, || B::sync(device)).device_messages);
     }
-    Err(error::<B>(&devices[0], &said, in_use))
+    Err(error::<B>(&devices[0], &messages, in_use))
 }
 
-/// Whether a panic with this text is one of a device.
-fn of_device(text: &str) -> bool {
-    classify(text).is_some() || FAILURES.iter().any(|failure| text.contains(failure))
-}
-
-fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -> HardwareError {
+/// The error of messages of a device, the first ones first.
+fn error<B: Backend>(
+    device: &B::Device,
+    messages: &[String],
+    in_use: Option<u64>,
+) -> HardwareError {
     let name = format!("{device:?}");
     let reason = |line: &str| {
         let line = without_opening(line);
-        match said.iter().flat_map(|text| text.lines()).find(is_of_kernel) {
+        match messages.iter().flat_map(|text| text.lines()).find(is_of_kernel) {
             Some(kernel) => format!("{line}, {kernel}"),
             None => line.to_owned(),
         }
     };
-    let Some((asked, line)) = said.iter().find_map(|text| classify(text)) else {
-        let line = said.iter().find_map(|text| first_line(text)).unwrap_or_default();
+    let findings = messages.iter().filter_map(|message| find(message));
+    let Some(refused) = findings.into_iter().find(|finding| finding.cause == Cause::Memory) else {
+        let line = messages.iter().find_map(|message| first_line(message)).unwrap_or_default();
         return HardwareError::Failed { device: name, reason: reason(line) };
     };
-    let threads = Threads::Named(thread_names::<B>(device).into());
-    let told = caught(threads, ANY, || {
+    let counts = caught(thread_names::<B>(device).into(), Expected::All, || {
         let meter = Meter::of::<B>(device);
         let free = meter.surroundings().free;
         let in_use = match meter {
@@ -153,8 +108,9 @@ fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -
         };
         (in_use, free)
     });
-    let (in_use, free) = told.result.unwrap_or((None, None));
-    HardwareError::OutOfMemory { device: name, asked, in_use, free, reason: reason(line) }
+    let (in_use, free) = counts.result.unwrap_or((None, None));
+    let (asked, reason) = (refused.number().map(Bytes), reason(refused.line));
+    HardwareError::OutOfMemory { device: name, asked, in_use, free, reason }
 }
 
 /// The line without `[` and `Variant(` at its beginning that close in a later one: CubeCL prints a list of errors over
@@ -171,7 +127,7 @@ fn without_opening(line: &str) -> &str {
     }
 }
 
-/// Whether a line names the kernel that failed, as it does where launches block.
+/// `true` for the line that names the kernel that failed, where launches block.
 fn is_of_kernel(line: &&str) -> bool {
     line.starts_with("in the kernel ")
 }
@@ -191,98 +147,25 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn messages_of_memory_are_known() {
-        let refused = [
-            // A panic in a device's thread: cubecl-wgpu 0.10, compute/server.rs,
-            // `initialize_memory` unwraps what reserving gave.
-            (
-                "called `Result::unwrap()` on an `Err` value: can't allocate buffer of size: \
-                 4398046511104\nNo backtrace available",
-                Some(4398046511104),
-            ),
-            // Burn's `ExecutionError` around CubeCL's `ServerUnhealthy`.
-            (
-                "An error happened during execution\nCaused by:\n  The server is in an invalid \
-                 state\nCaused by:\n  [can't allocate buffer of size: 8192\n   0: main]",
-                Some(8192),
-            ),
-            ("An out-of-memory error happened during launch\nCaused by:\n  hipModuleLaunch", None),
-            ("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", None),
-            (
-                "wgpu error: Validation Error\n\nCaused by:\n  In Device::create_buffer\n    \
-                 Buffer size 2147483652 is greater than the maximum buffer size (2147483648)\n",
-                Some(2147483652),
-            ),
-            ("wgpu error: Out of Memory\n", None),
-            ("  In Queue::submit\n    Not enough memory left.", None),
-            ("capacity overflow", None),
-            (
-                "memory allocation failed because the computed capacity exceeded the collection's \
-                 maximum",
-                None,
-            ),
-        ];
-        for (text, asked) in refused {
-            let found = classify(text).unwrap_or_else(|| panic!("{text}"));
-            assert_eq!(found.0, asked.map(Bytes), "{text}");
-            assert!(text.lines().any(|line| line.trim() == found.1), "{text}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn other_messages_are_not_of_memory() {
-        let others = [
-            "",
-            "index out of bounds: the len is 3 but the index is 5",
-            "Buffer size 12 is not a multiple of 4",
-            "couldn't find resource for that handle: no memory page\nNo backtrace available",
-            "wgpu error: Validation Error",
-            "called `Result::unwrap()` on an `Err` value: CallError",
-            "Parent device is lost",
-        ];
-        for text in others {
-            assert_eq!(classify(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_device_is_told_from_a_mistake_of_the_program() {
-        let devices = [
-            "called `Result::unwrap()` on an `Err` value: CallError",
-            "the device answers: An error happened during execution\nCaused by:\n  x",
-            "wgpu error: Validation Error",
-            "DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, \"an illegal memory access\")",
-            "capacity overflow",
-        ];
-        assert!(devices.into_iter().all(of_device));
-        let mistakes = ["index out of bounds: the len is 3 but the index is 5", "", "no episodes"];
-        assert!(!mistakes.into_iter().any(of_device));
-    }
-
-    /// As `fewshot-kernels` has it where launches block.
+    /// The messages of `fewshot-kernels` where launches block.
     #[test]
     fn the_kernel_that_failed_is_named() {
-        let said = |text: &str| {
-            error::<Flex>(&Default::default(), &[text.to_owned(), "CallError".to_owned()], None)
+        let error = |text: &str| {
+            super::error::<Flex>(
+                &Default::default(),
+                &[text.to_owned(), "CallError".to_owned()],
+                None,
+            )
         };
         let failed = "An error happened during execution\nCaused by:\n  x\nin the kernel adam";
-        assert!(said(failed).to_string().ends_with("failed: x, in the kernel adam"));
+        assert!(error(failed).to_string().ends_with("failed: x, in the kernel adam"));
         let listed = "[Launch(refused (719)\n)]\nin the kernel sgd";
-        assert!(said(listed).to_string().ends_with("failed: refused (719), in the kernel sgd"));
+        assert!(error(listed).to_string().ends_with("failed: refused (719), in the kernel sgd"));
         for whole in ["lost (see [", "a (b) [c", "Lost("] {
-            assert!(said(whole).to_string().ends_with(&format!("failed: {whole}")));
+            assert!(error(whole).to_string().ends_with(&format!("failed: {whole}")));
         }
         let refused = "can't allocate buffer of size: 7\nin the kernel adam";
-        assert!(said(refused).to_string().ends_with("of size: 7, in the kernel adam"));
-    }
-
-    #[test]
-    fn the_reason_is_the_first_line_that_tells_something() {
-        let text =
-            "An error happened during execution\nCaused by:\n  Parent device is lost\n  0: x";
-        assert_eq!(first_line(text), Some("Parent device is lost"));
-        assert_eq!(first_line("Caused by:\n"), None);
+        assert!(error(refused).to_string().ends_with("of size: 7, in the kernel adam"));
     }
 
     /// Refused is what no device has; then a sum works.

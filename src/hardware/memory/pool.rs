@@ -17,7 +17,7 @@ pub(super) struct Pool {
 
 impl Pool {
     /// The calling thread's pool on a device of a CubeCL backend.
-    pub fn of(device: &dyn Any) -> Option<Self> {
+    pub fn on_device(device: &dyn Any) -> Option<Self> {
         #[cfg(feature = "wgpu")]
         if let Some(device) = device.downcast_ref::<cubecl::wgpu::WgpuDevice>() {
             return Some(Self::on::<cubecl::wgpu::WgpuRuntime>(device.clone(), None));

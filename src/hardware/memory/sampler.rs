@@ -16,11 +16,16 @@ pub(super) fn sampled<T>(
 ) -> (T, Option<u64>) {
     thread::scope(|scope| {
         let read = &read;
-        let samplers = [(); SAMPLERS].map(|()| {
+        let sampler = |_| {
             // Dropped at the end of `work`, also when it panics, which ends the sampling.
             let (working, done) = channel();
-            (working, scope.spawn(move || highest(read, &done)))
-        });
+            let thread = thread::Builder::new().spawn_scoped(scope, move || highest(read, &done));
+            Some((working, thread.ok()?))
+        };
+        let samplers: Vec<_> = (0..SAMPLERS).filter_map(sampler).collect();
+        if samplers.is_empty() {
+            log::warn!("the peak of memory is not sampled: the system has no threads");
+        }
         let value = work();
         let (working, samplers): (Vec<_>, Vec<_>) = samplers.into_iter().unzip();
         drop(working);

@@ -2,11 +2,11 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::PeakWatch;
 use serde::{Deserialize, Serialize};
 
-use super::meter::Meter;
-use super::stats::{MemoryStats, synchronise};
+use super::meter::{Meter, synchronise};
+use super::stats::MemoryStats;
 use crate::hardware::Bytes;
 
-/// What a piece of work took of a device's memory.
+/// Memory of a device that a piece of work took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReport {
     /// The device before the work.

@@ -1,9 +1,7 @@
 use std::fmt;
 
-use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::meter::Meter;
 use crate::hardware::Bytes;
 
 /// Who counted the memory in use.
@@ -27,12 +25,12 @@ pub enum MemorySource {
 pub struct MemoryStats {
     /// Given out and not yet given back; a device rounds each tensor up to its alignment.
     pub in_use: Option<Bytes>,
-    /// What the pool holds of the device's memory, in use or not; more than `in_use`, and given
+    /// Memory of the device that the pool holds, in use or not; more than `in_use`, and given
     /// back by [`release`](crate::hardware::release). Of pools alone.
     pub reserved: Option<Bytes>,
     /// Memory of the device; on the host, the machine's or the container's, if that is less.
     pub total: Option<Bytes>,
-    /// What of `total` nobody uses now, other processes included.
+    /// Part of `total` that nobody uses now, other processes included.
     pub free: Option<Bytes>,
     /// Resident set of this process in the machine's memory.
     pub host: Option<Bytes>,
@@ -41,7 +39,7 @@ pub struct MemoryStats {
 }
 
 impl MemoryStats {
-    /// What is counted, beside what the [`surroundings`](Meter::surroundings) tell.
+    /// These counts with the totals of device and host that `around` has.
     pub(super) fn within(self, around: Self) -> Self {
         Self { total: around.total, free: around.free, host: around.host, ..self }
     }
@@ -55,56 +53,14 @@ impl fmt::Display for MemoryStats {
             None => write!(f, "use not counted")?,
         }
         let free = self.free.zip(self.total);
-        let beside = [
+        let details = [
             self.reserved.map(|bytes| format!("{bytes} reserved")),
             free.map(|(free, total)| format!("{free} of {total} free")),
         ];
-        let beside = beside.into_iter().flatten().collect::<Vec<_>>();
-        if !beside.is_empty() {
-            write!(f, " ({})", beside.join(", "))?;
+        let details = details.into_iter().flatten().collect::<Vec<_>>();
+        if !details.is_empty() {
+            write!(f, " ({})", details.join(", "))?;
         }
         self.host.map_or(Ok(()), |bytes| write!(f, ", {bytes} of host memory"))
-    }
-}
-
-/// The memory of a device now, after everything that was asked of it is done.
-///
-/// | device | counted by | `total`, `free` |
-/// |---|---|---|
-/// | Flex, NdArray, Candle on the CPU, any other Burn backend on the host | [`CountingAllocator`](crate::hardware::CountingAllocator), if the program has installed it | the machine's |
-/// | wgpu | CubeCL | not known: wgpu does not tell |
-/// | CUDA | CubeCL | the GPU's, from its driver |
-/// | ROCm | CubeCL | not known |
-/// | Candle on a GPU | nobody | not known |
-///
-/// A device of a backend that is not listed is taken for the host.
-///
-/// A failure that the device reports now, from operations before, is logged as a warning.
-pub fn memory_stats<B: Backend>(device: &B::Device) -> MemoryStats {
-    synchronise::<B>(device);
-    let meter = Meter::of::<B>(device);
-    let counted = meter.counted();
-    counted.within(meter.surroundings())
-}
-
-/// Gives memory that is kept but not used back to the system: the pages of a CubeCL pool (of the
-/// calling thread) and the buffers that fused operations keep on the CPU.
-///
-/// For between two phases: after the last tensor of a model is dropped, before another program or a
-/// larger model needs the room. Never in every step: the next step asks for the same memory again,
-/// which costs far more than keeping it.
-///
-/// Waits until the device has done everything; a failure it reports then is logged as a warning.
-pub fn release<B: Backend>(device: &B::Device) {
-    synchronise::<B>(device);
-    B::memory_cleanup(device);
-    fewshot_kernels::release_buffers();
-    synchronise::<B>(device);
-}
-
-/// Waits until the device has done everything; a failure is logged.
-pub(super) fn synchronise<B: Backend>(device: &B::Device) {
-    if let Err(error) = B::sync(device) {
-        log::warn!("{device:?} failed before its memory was read: {error}");
     }
 }

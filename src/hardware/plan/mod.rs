@@ -1,7 +1,6 @@
-//! What meta-training takes of memory, line by line, without running it.
+//! Memory of meta-training, line by line, without running it.
 
 mod method;
-mod stacks;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -10,14 +9,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use method::InnerGraphs;
 pub use method::Method;
-pub use stacks::Stacks;
 pub use task::{Activations, TaskShape};
 
 use super::{Bytes, MemoryFigure, MemoryFit, ModelProfile, OptimizerKind, Provenance};
 
-/// Everything that a plan follows from.
+/// Everything that a plan follows from. Without measurements a plan adds up parameters, gradients, saved maps and
+/// workspace, and is within about 30 % of what training takes.
 ///
 /// # Example
 /// ```
@@ -50,18 +48,18 @@ use super::{Bytes, MemoryFigure, MemoryFit, ModelProfile, OptimizerKind, Provena
 pub struct MemoryPlanner {
     /// The learner's parameters.
     pub profile: ModelProfile,
-    /// What moves them.
+    /// Optimizer that moves them.
     pub optimizer: OptimizerKind,
-    /// How tasks are learned.
+    /// Way in which tasks are learned.
     pub method: Method,
     /// Most tasks that adapt side by side; other tasks follow when these are done. Those of
     /// [`Method::ProtoNet`] are there at once.
     pub lanes: usize,
-    /// What one task is.
+    /// Size of one task.
     pub task: TaskShape,
-    /// What one task's activations take.
+    /// Activations of one task.
     pub activations: Activations,
-    /// What whole steps took, optimizer included, if they were measured, as by
+    /// Memory of whole steps, optimizer included, where it was measured, as by
     /// [`fit_meta_batch`](crate::train::fit_meta_batch); used instead of the formulas. Its sizes
     /// must not exceed the number of tasks that are side by side.
     pub measured: Option<MemoryFit>,
@@ -69,36 +67,36 @@ pub struct MemoryPlanner {
     pub largest_buffer: Option<Bytes>,
 }
 
-/// What a meta-batch takes at the widest point of a step.
+/// Memory of a meta-batch at the widest point of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryPlan {
     /// Tasks in the meta-batch.
     pub tasks: usize,
-    /// What the memory is for; nothing is in two lines.
+    /// Purposes of the memory; nothing is in two lines.
     pub lines: Vec<PlanLine>,
     /// The largest tensor among all that: of images, of maps between layers or of parameters.
     pub largest: MemoryFigure,
-    /// What a tensor may take at most, where there is a limit that is known.
+    /// Limit of a tensor's memory, where there is one that is known.
     pub largest_buffer: Option<Bytes>,
 }
 
 /// One purpose of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanLine {
-    /// What it is for.
+    /// Name of the purpose.
     pub name: String,
-    /// How much of it, and how that is known.
+    /// Amount with its source.
     #[serde(flatten)]
     pub amount: MemoryFigure,
 }
 
 impl MemoryPlanner {
-    /// The plan of a meta-batch of `tasks`: what is counted, and besides that what measured steps
-    /// took beyond it or, without measurements, what formulas say.
+    /// The plan of a meta-batch of `tasks`: counted lines, and besides those the memory that measured steps
+    /// took beyond them or, without measurements, the lines of formulas.
     pub fn plan(&self, tasks: usize) -> MemoryPlan {
         let mut lines = self.counted(tasks);
         match &self.measured {
-            Some(fit) => lines.push(("fast weights and activations", self.beside(fit, tasks))),
+            Some(fit) => lines.push(("fast weights and activations", self.rest(fit, tasks))),
             None => lines.extend(method::lines(self, tasks)),
         }
         lines.retain(|(_, amount)| amount.bytes.0 > 0 || amount.source == Provenance::Unknown);
@@ -111,14 +109,13 @@ impl MemoryPlanner {
         }
     }
 
-    /// How many of so many tasks have their graphs at once.
+    /// Number of tasks, among so many, that adapt side by side.
     fn live(&self, tasks: usize) -> usize {
         if self.method == Method::ProtoNet { tasks } else { tasks.min(self.lanes) }
     }
 
-    /// What measured steps took beside what is counted. Tasks that follow others add what is
-    /// counted alone.
-    fn beside(&self, fit: &MemoryFit, tasks: usize) -> MemoryFigure {
+    /// Memory of measured steps beyond the counted lines, to which alone tasks add that follow others.
+    fn rest(&self, fit: &MemoryFit, tasks: usize) -> MemoryFigure {
         let live = self.live(tasks);
         let counted: MemoryFigure = self.counted(live).into_iter().map(|(_, amount)| amount).sum();
         let all = fit.at(live);
@@ -170,7 +167,7 @@ impl MemoryPlan {
         self.lines.iter().find(|line| line.name == name).map(|line| line.amount)
     }
 
-    /// Whether all lines together are at most `budget`, and the largest tensor at most the largest
+    /// True if all lines together are at most `budget`, and the largest tensor at most the largest
     /// single allocation; `None` where that is not known.
     pub fn fits(&self, budget: Bytes) -> Option<bool> {
         match (self.total().fits(budget), self.largest_fits()) {
@@ -180,7 +177,7 @@ impl MemoryPlan {
         }
     }
 
-    /// Whether the largest tensor is at most what one may be.
+    /// True if the largest tensor is within its limit.
     pub fn largest_fits(&self) -> Option<bool> {
         self.largest_buffer.map_or(Some(true), |most| self.largest.fits(most))
     }
@@ -196,7 +193,7 @@ impl fmt::Display for MemoryPlan {
         let total = self.total();
         write!(f, "{:widest$}  {:>9}  {}", "total", total.bytes, total.source)?;
         let Some(most) = self.largest_buffer else { return Ok(()) };
-        let MemoryFigure { bytes, source } = self.largest;
-        write!(f, "\n{:widest$}  {bytes:>9}  {source}, {most} at most", "largest tensor")
+        let bytes = self.largest.bytes;
+        write!(f, "\n{:widest$}  {bytes:>9}  {most} at most", "largest tensor")
     }
 }

@@ -1,7 +1,6 @@
 use fewshot_kernels::Route;
-use fewshot_models::{Cost, CostModel, SegmentCost};
+use fewshot_models::{Cost, CostModel};
 
-use super::Stacks;
 use crate::hardware::{Bytes, Checkpointing, MemoryFigure, Provenance};
 
 /// One task of a meta-batch.
@@ -11,43 +10,40 @@ pub struct TaskShape {
     pub support: usize,
     /// Examples that it is judged by.
     pub queries: usize,
-    /// What an example takes, with its label.
+    /// Memory of an example with its label.
     pub example: Bytes,
 }
 
 impl TaskShape {
-    /// What a batch of so many examples takes, of what all take together.
-    pub(crate) fn part(&self, amount: MemoryFigure, batch: usize) -> MemoryFigure {
-        let all = self.support + self.queries;
-        let bytes = u128::from(amount.bytes.0) * batch as u128 / all.max(1) as u128;
-        MemoryFigure { bytes: Bytes(bytes.try_into().unwrap_or(u64::MAX)), ..amount }
+    /// Share of `amount`, which is that of all examples, for a batch of so many of them.
+    pub(crate) fn part(&self, amount: u64, batch: usize) -> u64 {
+        let all = (self.support + self.queries).max(1);
+        let part = u128::from(amount) * batch as u128 / all as u128;
+        part.try_into().unwrap_or(u64::MAX)
     }
 }
 
-/// What the activations of one task take, in elements of f32.
+/// Activations of one task, in elements of f32.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Activations {
-    /// The support as a batch of its own.
+    /// Cost of the support as a batch of its own.
     pub support: Cost,
-    /// The queries as a batch of their own.
+    /// Cost of the queries as a batch of their own.
     pub queries: Cost,
-    /// Both in one batch; under [`Checkpointing::Segments`] the segment that takes the most, with what
-    /// others left that is of no use to it.
+    /// Cost of both in one batch. Under [`Checkpointing::Segments`] its saved maps are the inputs of all
+    /// segments and the graphs that there are at once.
     pub joint: Cost,
-    /// Under [`Checkpointing::Segments`], what goes into that segment and those before it.
-    pub inputs: u64,
-    /// How all this is known.
+    /// Source of these costs.
     pub source: Provenance,
-    /// What of all this is computed again.
+    /// Activations that the backward pass recomputes.
     pub checkpointing: Checkpointing,
-    /// Where a task's images go through fused operations of a CPU, their stacks: buffers that one
-    /// pass leaves serve the next only where they are large enough.
-    pub stacks: Option<Stacks>,
+    /// Route of operations. A CPU's fused operations keep their buffers for the next call.
+    pub route: Route,
 }
 
 impl Activations {
-    /// By the formulas of a network, in f32, where its operations go this way. What the network has
-    /// no formula for is not known.
+    /// Activations by the formulas of a network, in f32, where its operations go this way; unknown where
+    /// the network has no formula.
     pub fn modelled(
         network: &(impl CostModel + ?Sized),
         task: TaskShape,
@@ -55,65 +51,42 @@ impl Activations {
         checkpointing: Checkpointing,
     ) -> Self {
         let both = task.support + task.queries;
-        let cost = |examples| network.cost(examples, route);
-        let stack = |examples| network.stack(examples, route);
-        let stacks = || {
-            let [support, queries, joint] = [task.support, task.queries, both].map(stack);
-            let precision = network.precision();
-            Some(Stacks { support: support?, queries: queries?, joint: joint?, precision })
-        };
-        let all = Self {
-            support: cost(task.support),
-            queries: cost(task.queries),
-            joint: cost(both),
-            inputs: 0,
-            source: Provenance::Modelled,
-            checkpointing,
-            stacks: stacks(),
-        };
-        let known = match checkpointing {
-            Checkpointing::Nothing => Some(all),
+        let [support, queries, joint] =
+            [task.support, task.queries, both].map(|examples| network.cost(examples, route));
+        let source = Provenance::Modelled;
+        let all = Self { support, queries, joint, source, checkpointing, route };
+        let known = match (checkpointing, route) {
             // Balanced checkpointing leaves fused operations alone, which keep what they need themselves.
-            Checkpointing::Balanced => all.stacks.is_some().then_some(all),
-            Checkpointing::Segments => {
+            (Checkpointing::Nothing, _) | (Checkpointing::Balanced, Route::Host(_)) => Some(all),
+            (Checkpointing::Balanced, _) => None,
+            (Checkpointing::Segments, _) => {
                 network.segment_costs(both, route).map(|segments| all.by_segments(&segments))
             }
         };
-        known.unwrap_or_else(|| Self { checkpointing, ..Self::unknown() })
+        known.unwrap_or_else(|| Self { checkpointing, ..Self::unknown(route) })
     }
 
-    /// At the segment where most is there at once.
-    fn by_segments(self, segments: &[SegmentCost]) -> Self {
-        let at = |index: usize| {
-            let (before, after) = segments.split_at(index + 1);
-            let graph = before[index].graph;
-            let inputs = before.iter().map(|segment| segment.inputs).sum::<u64>();
-            let left = after.iter().map(|segment| segment.left).sum::<u64>();
-            (inputs, Cost { saved: graph.saved + left, ..graph })
+    fn by_segments(self, segments: &[Cost]) -> Self {
+        let inputs: u64 = segments.iter().map(|segment| segment.inputs).sum();
+        let graphs = segments.iter().map(|segment| segment.saved);
+        let graphs = match self.route {
+            // A CPU's buffers of one segment are too small for those before it.
+            Route::Host(_) => graphs.sum(),
+            _ => graphs.max().unwrap_or(0),
         };
-        let all = |(inputs, graph): &(u64, Cost)| {
-            inputs + graph.saved + graph.parameter_grads + graph.activation_grads + graph.workspace
-        };
-        let (inputs, graph) = (0..segments.len()).map(at).max_by_key(all).unwrap_or_default();
-        let joint = Cost { largest_map: self.joint.largest_map, ..graph };
-        Self { inputs, joint, ..self }
+        let workspace = segments.iter().map(|segment| segment.workspace).max().unwrap_or(0);
+        Self { joint: Cost { saved: inputs + graphs, workspace, ..self.joint }, ..self }
     }
 
-    /// Nothing is known of the network.
-    pub fn unknown() -> Self {
-        Self {
-            support: Cost::default(),
-            queries: Cost::default(),
-            joint: Cost::default(),
-            inputs: 0,
-            source: Provenance::Unknown,
-            checkpointing: Checkpointing::Nothing,
-            stacks: None,
-        }
+    /// Activations of a network without formulas.
+    pub fn unknown(route: Route) -> Self {
+        let [support, queries, joint] = [Cost::default(); 3];
+        let (source, checkpointing) = (Provenance::Unknown, Checkpointing::Nothing);
+        Self { support, queries, joint, source, checkpointing, route }
     }
 
-    /// What so many elements take.
+    /// Memory of so many elements.
     pub(crate) fn figure(&self, elements: u64) -> MemoryFigure {
-        MemoryFigure { bytes: Bytes(4 * elements), source: self.source }
+        MemoryFigure { bytes: Bytes(elements.saturating_mul(4)), source: self.source }
     }
 }

@@ -1,4 +1,4 @@
-//! What CubeCL tells of a device.
+//! Properties of a device, from CubeCL.
 
 use burn::tensor::backend::Backend;
 use cubecl::Runtime;

@@ -29,14 +29,14 @@ impl Platform for Cuda {
 
     fn find(&self) -> Result<Vec<DetectedDevice>, String> {
         let (class, tier) = (DeviceClass::DiscreteGpu, Tier::Cuda);
-        let found = |index| {
-            found(index).unwrap_or_else(|reason| DetectedDevice {
+        let device = |index| {
+            detected(index).unwrap_or_else(|reason| DetectedDevice {
                 // It does not even tell its name; its probe will say why.
                 driver: Some(reason),
                 ..DetectedDevice::new(format!("NVIDIA device {index}"), class, tier)
             })
         };
-        Ok((0..count()?).map(found).collect())
+        Ok((0..count()?).map(device).collect())
     }
 
     fn probe(&self, index: usize) -> Result<ProbeResult, String> {
@@ -59,7 +59,7 @@ fn count() -> Result<usize, String> {
     }
 }
 
-fn found(index: usize) -> Result<DetectedDevice, String> {
+fn detected(index: usize) -> Result<DetectedDevice, String> {
     let context = CudaContext::new(index).map_err(reason)?;
     let (major, minor) = context.compute_capability().map_err(reason)?;
     let name = context.name().map_err(reason)?;
@@ -71,7 +71,7 @@ fn found(index: usize) -> Result<DetectedDevice, String> {
     })
 }
 
-/// As the driver tells it.
+/// Memory of a device, from its driver.
 pub(in crate::hardware) fn memory(index: usize) -> Result<DeviceMemory, String> {
     let context = CudaContext::new(index).map_err(reason)?;
     let (free, total) = context.mem_get_info().map_err(reason)?;

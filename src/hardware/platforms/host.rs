@@ -64,7 +64,7 @@ fn memory() -> DeviceMemory {
     DeviceMemory { total, free, unified: Some(true) }
 }
 
-/// Those of the vector instructions that make a difference here that this processor has.
+/// Vector instructions of this processor, among those that make a difference here.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn instructions() -> Option<Vec<String>> {
     #[cfg(target_arch = "aarch64")]

@@ -19,7 +19,7 @@ use super::{DetectedDevice, Platform, ProbeResult, Tier};
 /// The platforms that compute on the processor, in the order of `auto`.
 pub(super) const HOST_PLATFORMS: [&str; 3] = ["flex", "candle", "ndarray"];
 
-/// What the interfaces of Burn's wgpu backend are called.
+/// Names of the interfaces of Burn's wgpu backend.
 pub(super) const WGPU: [&str; 3] = ["metal", "vulkan", "webgpu"];
 
 /// Every built-in platform, those that are not compiled in with the reason as what they find.

@@ -1,12 +1,12 @@
-//! What Nvidia's driver tells of itself.
+//! Version and failures of Nvidia's driver.
 
-/// As the kernel module tells it, on Linux.
+/// Version of the driver, from its kernel module, on Linux.
 #[cfg(feature = "cuda")]
 pub(super) fn driver_version() -> Option<String> {
     parse(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
 }
 
-/// What a panic of cudarc 0.19 means: without the driver's library its first call panics
+/// Meaning of a panic of cudarc 0.19: without the driver's library its first call panics
 /// (lib.rs, `panic_no_lib_found`).
 pub(super) fn panic_reason(text: String) -> String {
     match text.starts_with("Unable to dynamically load") {
@@ -33,9 +33,9 @@ mod tests {
     fn a_library_that_is_not_there_is_told_apart_from_one_that_fails() {
         let absent = "Unable to dynamically load the \"cuda\" shared library - searched for \
                       library names: [\"libcuda.so\"].";
-        let told = |text: &str| panic_reason(text.to_owned());
-        assert_eq!(told(absent), "the driver's library libcuda was not found");
-        assert_eq!(told("Missing symbol cuInit: old"), "Missing symbol cuInit: old");
+        let reason = |text: &str| panic_reason(text.to_owned());
+        assert_eq!(reason(absent), "the driver's library libcuda was not found");
+        assert_eq!(reason("Missing symbol cuInit: old"), "Missing symbol cuInit: old");
     }
 
     #[test]

@@ -31,8 +31,8 @@ impl Platform for Rocm {
         }
         let count = quietly(|| RocmBackend::<f32>::device_count(0))?;
         let name = |index| format!("AMD device {index}");
-        let found = |index| DetectedDevice::new(name(index), DeviceClass::DiscreteGpu, Tier::Rocm);
-        Ok((0..count).map(found).collect())
+        let device = |index| DetectedDevice::new(name(index), DeviceClass::DiscreteGpu, Tier::Rocm);
+        Ok((0..count).map(device).collect())
     }
 
     fn probe(&self, index: usize) -> Result<ProbeResult, String> {

@@ -48,26 +48,26 @@ impl Platform for Wgpu {
 
     fn find(&self) -> Result<Vec<DetectedDevice>, String> {
         // An adapter's name there is what Burn's device is printed as.
-        let wanted = env::var(DEFAULT).ok();
+        let default = env::var(DEFAULT).ok();
         let known = adapters()?.into_iter().map(|(info, device)| {
             (info, device.map_or_else(|_| String::new(), |device| format!("{device:?}")))
         });
         let known = known.collect::<Vec<_>>();
-        if let Some(wanted) = &wanted
-            && !known.iter().any(|(_, name)| name == wanted)
+        if let Some(default) = &default
+            && !known.iter().any(|(_, name)| name == default)
         {
             let names = known.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>();
             let names = names.join(", ");
-            return Err(format!("{DEFAULT}={wanted:?} is no adapter; there is: {names}"));
+            return Err(format!("{DEFAULT}={default:?} is no adapter; there is: {names}"));
         }
         let skipped = |name: &String| {
-            let wanted = wanted.as_ref().filter(|wanted| *wanted != name)?;
-            Some(format!("{DEFAULT} names {wanted}"))
+            let default = default.as_ref().filter(|default| *default != name)?;
+            Some(format!("{DEFAULT} names {default}"))
         };
-        let found = known
+        let devices = known
             .iter()
-            .map(|(info, name)| DetectedDevice { skipped: skipped(name), ..found(info) });
-        Ok(found.collect())
+            .map(|(info, name)| DetectedDevice { skipped: skipped(name), ..detected(info) });
+        Ok(devices.collect())
     }
 
     fn probe(&self, index: usize) -> Result<ProbeResult, String> {
@@ -82,7 +82,7 @@ impl Platform for Wgpu {
     }
 }
 
-fn found(info: &AdapterInfo) -> DetectedDevice {
+fn detected(info: &AdapterInfo) -> DetectedDevice {
     let class = match info.device_type {
         DeviceType::DiscreteGpu => DeviceClass::DiscreteGpu,
         DeviceType::IntegratedGpu => DeviceClass::IntegratedGpu,
@@ -119,7 +119,7 @@ fn adapters() -> Result<Vec<Adapter>, String> {
     Ok(infos.into_iter().zip(devices).collect())
 }
 
-/// What Burn calls the adapter at `index` of those with these types: it counts each type apart.
+/// Burn's device of the adapter at `index` among adapters of these types: Burn counts each type apart.
 fn burn_device(types: &[DeviceType], index: usize) -> Result<WgpuDevice, String> {
     let of_type = |kind| types.iter().filter(|other| **other == kind).count();
     let before = types[..index].iter().filter(|kind| **kind == types[index]).count();

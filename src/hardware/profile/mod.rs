@@ -1,4 +1,4 @@
-//! What a module takes of memory, counted from the module itself.
+//! Memory of a module, counted from the module itself.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bytes, MemoryFigure};
 
-/// The parameters of a module, and what training them takes beside activations.
+/// The parameters of a module, and the memory for training them beside activations.
 ///
 /// # Example
 /// ```
@@ -70,7 +70,7 @@ impl ModelProfile {
         within.map(ParameterProfile::figure).sum()
     }
 
-    /// What an optimizer remembers after its first step.
+    /// State of an optimizer after its first step.
     pub fn optimizer_state(&self, optimizer: OptimizerKind) -> MemoryFigure {
         self.trainable().times(optimizer.copies())
     }
@@ -87,9 +87,9 @@ pub struct ParameterProfile {
     pub path: String,
     /// Number of elements.
     pub values: u64,
-    /// What they take.
+    /// Memory of the elements.
     pub bytes: Bytes,
-    /// Whether it gets a gradient.
+    /// True if it gets a gradient.
     pub trainable: bool,
 }
 
@@ -178,7 +178,7 @@ pub enum OptimizerKind {
 }
 
 impl OptimizerKind {
-    /// What it remembers of every trainable parameter, in tensors of its size: the velocity, or two
+    /// Number of tensors that it keeps of the size of every trainable parameter: the velocity, or two
     /// moments.
     pub fn copies(self) -> u64 {
         match self {

@@ -7,7 +7,6 @@ use burn::tensor::{Int, Tensor};
 use serde_json::Value;
 
 use super::*;
-use crate::data::Comparison;
 
 /// Names of the heads with weights of their own, which are of no use before training on episodes.
 pub const TRAINED_ON_EPISODES: &[&str] = &["relation", "feat", "leo"];
@@ -70,14 +69,6 @@ macro_rules! any_head {
 
             fn train_loss(&self, episode: EmbeddedEpisode<B>) -> (Tensor<B, 1>, Tensor<B, 1>) {
                 match self { $($(Self::$variant(head) => head.train_loss(episode),)+)+ }
-            }
-
-            fn comparison(&self) -> Option<Comparison> {
-                match self { $($(Self::$variant(head) => Head::<B>::comparison(head),)+)+ }
-            }
-
-            fn gram_head(&self) -> Option<&dyn GramHead<B>> {
-                match self { $($(Self::$variant(head) => Head::<B>::gram_head(head),)+)+ }
             }
 
             fn transductive(&self) -> bool {

@@ -1,12 +1,9 @@
 use burn::module::Module;
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::{Metric, scores};
 use serde_json::{Value, json};
 
-use super::gram::{self, GramHead, TaskGram};
-use super::rectification::{
-    LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine,
-};
+use super::rectification::{LengthNormalisation, RectificationWeights, Rectified, ScoredQueries};
 use super::{EmbeddedSupport, FittedHead, Head};
 
 /// BD-CSPN: class means drawn towards the queries that seem to belong to them.
@@ -50,27 +47,25 @@ impl Default for BdCspn {
     }
 }
 
-impl<B: Backend> GramHead<B> for BdCspn {
-    fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
-        self.lengths.of(embeddings)
-    }
-
-    fn gram_logits(&self, gram: TaskGram) -> Vec<f32> {
-        let weights = RectificationWeights::WithinClass;
-        let rectified = Rectified::new(gram, weights, self.scale, self.scored);
-        rectified.scores(|dot, squares| self.scale as f32 * cosine(dot, squares))
-    }
-}
-
 impl<B: Backend> Head<B> for BdCspn {
     const NAME: &'static str = "bd-cspn";
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
-        gram::fitted(self.clone(), support)
+        let Self { scale, lengths, scored } = *self;
+        let embeddings = lengths.of(support.embeddings.clone().detach());
+        let support = support.with_embeddings(embeddings);
+        FittedHead::new(support.ways, move |queries| {
+            let (queries, weights) =
+                (lengths.of(queries.detach()), RectificationWeights::WithinClass);
+            let rectified = Rectified::new(&support, queries, weights, scale, scored);
+            let cosines = scores(rectified.scored, rectified.prototypes, Metric::Cosine);
+            // Rounding leaves cosines a little above 1.
+            cosines.clamp(-1.0, 1.0) * scale
+        })
     }
 
-    fn gram_head(&self) -> Option<&dyn GramHead<B>> {
-        Some(self)
+    fn transductive(&self) -> bool {
+        true
     }
 
     fn settings(&self) -> Value {

@@ -4,8 +4,7 @@ use burn::tensor::{Int, Tensor};
 use fewshot_kernels::split_at;
 use serde_json::Value;
 
-use super::{GramHead, accuracies, cross_entropy};
-use crate::data::Comparison;
+use super::{accuracies, cross_entropy};
 use crate::episode::one_hot;
 
 /// Labelled embeddings, from which a head learns one task or several.
@@ -135,21 +134,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         score_and_loss(self, episode)
     }
 
-    /// How embeddings are compared with class means, for a head that does no more than take the nearest
-    /// mean: tests on [`Features`](crate::data::Features) can then look up what many episodes have in
-    /// common.
-    fn comparison(&self) -> Option<Comparison> {
-        None
-    }
-
-    /// This head, if its logits follow from the scalar products of a task's embeddings.
-    fn gram_head(&self) -> Option<&dyn GramHead<B>> {
-        None
-    }
-
-    /// Whether logits of a query depend on the other queries of its task, as those of a [`GramHead`] do.
+    /// Whether logits of a query depend on the other queries of its task.
     fn transductive(&self) -> bool {
-        self.gram_head().is_some()
+        false
     }
 
     /// Name of the method, for reports.

@@ -1,14 +1,16 @@
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
+use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
+use burn::tensor::{Bool, Tensor};
+use fewshot_kernels::{Metric, product, scores};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::checked::not_negative;
-use super::gram::{self, GramHead, TaskGram};
 use super::rectification::{LengthNormalisation, RectificationWeights, Rectified, ScoredQueries};
 use super::unit_length::{centred, fixed_mean};
 use super::{EmbeddedSupport, FittedHead, Head};
+use crate::episode::one_hot;
 
 /// LaplacianShot: nearest prototypes, where neighbouring queries tend to the same class.
 ///
@@ -81,71 +83,54 @@ impl<B: Backend> LaplacianShot<B> {
         Self { base_mean: Some(fixed_mean(mean)), ..self }
     }
 
-    /// Those that each query is drawn to, by the products of all.
-    fn neighbours_of(&self, gram: &TaskGram) -> Vec<Vec<usize>> {
-        let (first, size) = (gram.labels().len(), gram.size());
-        let count = self.neighbours.min(size - first - 1);
-        let nearest = |at: usize| {
-            let (row, mut found) = (gram.row(at), Vec::with_capacity(count + 1));
-            for other in (first..size).filter(|other| *other != at) {
-                let distance = gram.square(other) - 2.0 * row[other];
-                if found.len() < count || found.last().is_some_and(|(most, _)| distance < *most) {
-                    let place = found.partition_point(|(nearer, _)| *nearer <= distance);
-                    found.insert(place, (distance, other - first));
-                    found.truncate(count);
-                }
-            }
-            found.into_iter().map(|(_, other)| other).collect()
-        };
-        (first..size).map(nearest).collect()
+    /// Embeddings `[t, n, d]` as the method compares them.
+    fn transform(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
+        let mean = self.base_mean.as_ref().map(Param::val);
+        self.lengths.of(centred(embeddings.detach(), mean))
     }
 
-    /// `log y` `[q, ways]` of squared distances `[q, ways]` to prototypes.
-    fn assigned(&self, unary: &[f32], neighbours: &[Vec<usize>], ways: usize) -> Vec<f32> {
-        let lambda = self.lambda as f32;
-        let pull = |y: &[f32], pulled: &mut [f32]| {
-            pulled.fill(0.0);
-            for (others, pulled) in neighbours.iter().zip(pulled.chunks_exact_mut(ways)) {
-                for other in others {
-                    let y = &y[other * ways..][..ways];
-                    pulled.iter_mut().zip(y).for_each(|(sum, y)| *sum += lambda * y);
-                }
-            }
+    /// `W` `[t, q, q]`: 1 at the nearest neighbours of each query and 0 elsewhere.
+    fn neighbour_matrix(&self, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [tasks, count, _] = queries.dims();
+        let mut nearness = scores(queries.clone(), queries, Metric::SquaredEuclidean);
+        let itself = Tensor::<B, 2>::eye(count, &nearness.device());
+        let exclude = |nearness: Tensor<B, 3>, chosen: Tensor<B, 3>| {
+            nearness.mask_fill(chosen.greater_elem(0.5), f32::NEG_INFINITY)
         };
-        let mut y = vec![0.0; unary.len()];
-        let mut logs: Vec<f32> = unary.iter().map(|distance| -distance).collect();
-        let mut pulled = vec![0.0; unary.len()];
-        log_softmax(&mut logs, &mut y, ways);
-        let mut before = 0.0;
+        nearness = exclude(nearness, itself.unsqueeze::<3>().expand([tasks, count, count]));
+        let mut matrix = nearness.zeros_like();
+        for _ in 0..self.neighbours.min(count - 1) {
+            let nearest = nearness.clone().argmax(2).reshape([tasks, count]);
+            let nearest = one_hot(nearest, count);
+            matrix = matrix + nearest.clone();
+            nearness = exclude(nearness, nearest);
+        }
+        matrix
+    }
+
+    /// `log y` `[t, q, ways]` of squared distances `[t, q, ways]` to prototypes and of `W` `[t, q, q]`.
+    fn assigned(&self, distances: Tensor<B, 3>, neighbours: &Tensor<B, 3>) -> Tensor<B, 3> {
+        let pull = |y: Tensor<B, 3>| product(neighbours.clone(), y) * self.lambda;
+        let mut logs = log_softmax(distances.clone().neg(), 2);
+        let mut pulled = pull(logs.clone().exp());
+        let (mut before, mut stopped) = (None::<Tensor<B, 3>>, None::<Tensor<B, 3, Bool>>);
         for step in 0..self.steps {
-            pull(&y, &mut pulled);
-            for ((log, pulled), distance) in logs.iter_mut().zip(&pulled).zip(unary) {
-                *log = pulled - distance;
+            let next = log_softmax(pulled - distances.clone(), 2);
+            // The bound of a task that has stopped stays, so that the task stays stopped.
+            logs = match stopped.take() {
+                Some(stopped) => next.mask_where(stopped.expand(logs.dims()), logs),
+                None => next,
+            };
+            let y = logs.clone().exp();
+            pulled = pull(y.clone());
+            let terms = y * (logs.clone() + distances.clone() - pulled.clone());
+            let bound = terms.sum_dim(2).sum_dim(1);
+            if let Some(before) = before.replace(bound.clone()).filter(|_| step > 1) {
+                let change = (bound - before.clone()).abs();
+                stopped = Some(change.lower_equal(before.abs() * self.tolerance));
             }
-            log_softmax(&mut logs, &mut y, ways);
-            pull(&y, &mut pulled);
-            let terms = y.iter().zip(&logs).zip(unary.iter().zip(&pulled));
-            let bound: f64 = terms
-                .map(|((y, log), (distance, pulled))| f64::from(y * (log + distance - pulled)))
-                .sum();
-            if step > 1 && (bound - before).abs() <= before.abs() * self.tolerance {
-                break;
-            }
-            before = bound;
         }
         logs
-    }
-}
-
-/// Rows of `ways` logits become logarithms of probabilities, whose exponentials `y` takes.
-fn log_softmax(logits: &mut [f32], y: &mut [f32], ways: usize) {
-    for (logits, y) in logits.chunks_exact_mut(ways).zip(y.chunks_exact_mut(ways)) {
-        let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        y.iter_mut().zip(&*logits).for_each(|(y, logit)| *y = (logit - most).exp());
-        let sum: f32 = y.iter().sum();
-        let log_sum = sum.ln();
-        logits.iter_mut().for_each(|logit| *logit = (*logit - most) - log_sum);
-        y.iter_mut().for_each(|y| *y /= sum);
     }
 }
 
@@ -155,30 +140,25 @@ impl<B: Backend> Default for LaplacianShot<B> {
     }
 }
 
-impl<B: Backend> GramHead<B> for LaplacianShot<B> {
-    fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
-        self.lengths.of(centred(embeddings, self.base_mean.as_ref().map(Param::val)))
-    }
-
-    fn gram_logits(&self, gram: TaskGram) -> Vec<f32> {
-        not_negative("lambda", [self.lambda]);
-        not_negative("a tolerance", [self.tolerance]);
-        let rectified = Rectified::new(gram, self.weights, self.scale, self.scored);
-        let unary = rectified.scores(|dot, [query, prototype]| query + prototype - 2.0 * dot);
-        let gram = &rectified.gram;
-        self.assigned(&unary, &self.neighbours_of(gram), gram.ways())
-    }
-}
-
 impl<B: Backend> Head<B> for LaplacianShot<B> {
     const NAME: &'static str = "laplacian-shot";
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
-        gram::fitted(self.clone(), support)
+        not_negative("lambda", [self.lambda]);
+        not_negative("a tolerance", [self.tolerance]);
+        let head = self.clone();
+        let support = support.with_embeddings(head.transform(support.embeddings.clone()));
+        FittedHead::new(support.ways, move |queries| {
+            let queries = head.transform(queries);
+            let Rectified { moved, scored, prototypes } =
+                Rectified::new(&support, queries, head.weights, head.scale, head.scored);
+            let distances = scores(scored, prototypes, Metric::SquaredEuclidean).neg();
+            head.assigned(distances, &head.neighbour_matrix(moved))
+        })
     }
 
-    fn gram_head(&self) -> Option<&dyn GramHead<B>> {
-        Some(self)
+    fn transductive(&self) -> bool {
+        true
     }
 
     fn settings(&self) -> Value {

@@ -38,7 +38,6 @@ mod dn4;
 mod feat;
 mod finetune;
 mod full_context;
-mod gram;
 mod head;
 mod laplacian_shot;
 mod leo;
@@ -74,7 +73,6 @@ pub use dn4::Dn4;
 pub use feat::{Feat, FeatConfig};
 pub use finetune::Finetune;
 pub use full_context::{FullContext, LstmCell};
-pub use gram::{GramHead, TaskGram, WeightedSums};
 pub use head::{EmbeddedEpisode, EmbeddedSupport, FittedHead, Head};
 pub use laplacian_shot::LaplacianShot;
 pub use leo::{Leo, LeoCodes, LeoConfig, LeoLoss};
@@ -100,7 +98,6 @@ pub use tim::{Tim, TimSolver};
 pub use transductive_fine_tuning::{EntropyUpdate, TransductiveFineTuning};
 
 pub(super) use checked::{not_negative, positive};
-pub(crate) use gram::task_logits;
 pub(super) use unit_length::unit_length;
 
 use super::{accuracies, cross_entropy};

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::checked::positive;
 use super::head::score_and_loss;
 use super::{EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, PrototypeScore};
-use crate::data::Comparison;
 
 /// A query belongs to the class whose mean embedding is nearest.
 ///
@@ -77,11 +76,6 @@ impl<B: Backend> Head<B> for Prototypes {
         let EpisodeProtoLoss { loss, accuracy } =
             episode_proto_loss(embeddings, labels, ways, self.score.metric(), self.scale);
         (accuracy, loss)
-    }
-
-    fn comparison(&self) -> Option<Comparison> {
-        positive("the scale", self.scale);
-        Some(Comparison::plain(self.score.metric()))
     }
 
     fn settings(&self) -> Value {

@@ -2,17 +2,20 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::checked::positive;
-use super::gram::{self, GramHead, TaskGram};
 use super::sinkhorn::Sinkhorn;
-use super::unit_length::unit_length;
+use super::unit_length::{length, unit_length};
 use super::{EmbeddedSupport, FittedHead, Head};
 
 /// That of the authors' code.
 const SINKHORN: Sinkhorn = Sinkhorn { tolerance: 1e-6, iterations: 1000 };
+
+/// Least length of an embedding of length 1 from which a mean is taken away: a shorter one is rounding.
+const LEAST_LENGTH: f64 = 1e-6;
 
 /// What [`PtMap`] does to embeddings after the power transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,17 +69,47 @@ impl PtMap {
         Self { power: 0.5, lambda: 10.0, rate: 0.2, steps: 20, after_power }
     }
 
-    /// `-lambda |q_j - p_k|²` `[ways, q]`, up to what is the same for all classes, of prototypes that are
-    /// sums of all embeddings with `weights` `[ways, m]`.
-    fn affinities(&self, gram: &TaskGram, weights: &[f32]) -> Vec<f64> {
-        let sums = gram.sums(weights);
-        let mut nearness = Vec::with_capacity(gram.ways() * gram.queries());
-        for (dots, square) in sums.dots.chunks_exact(gram.size()).zip(sums.squares) {
-            // The length of a query is a factor of its row, which its mass divides out.
-            let near = |dot: &f32| self.lambda * f64::from(2.0 * dot - square);
-            nearness.extend(dots[gram.labels().len()..].iter().map(near));
+    /// The support or the queries of each task, `[t, n, d]`, as the method compares them.
+    fn transform<B: Backend>(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
+        let base = relu(embeddings.detach()) + 1e-6;
+        let powers = if self.power == 0.5 { base.sqrt() } else { base.powf_scalar(self.power) };
+        match self.after_power {
+            AfterPower::Nothing => powers,
+            AfterPower::Centred => {
+                let unit = unit_length(powers, 2);
+                let centred = unit.clone() - unit.mean_dim(1);
+                centred.clone() / length(centred, 2).clamp_min(LEAST_LENGTH)
+            }
         }
-        nearness
+    }
+
+    /// `log P` `[t, q, ways]` of transformed `queries` `[t, q, d]`.
+    fn transported<B: Backend>(
+        &self,
+        support: &EmbeddedSupport<B>,
+        queries: Tensor<B, 3>,
+    ) -> Tensor<B, 3> {
+        let members = support.one_hot().swap_dims(1, 2);
+        let ([tasks, ways, examples], count) = (members.dims(), queries.dims()[1]);
+        let all = Tensor::cat(vec![support.embeddings.clone(), queries], 1);
+        let products = product(all.clone(), all.swap_dims(1, 2));
+        // Of prototypes that are sums of all embeddings with `weights` `[t, ways, n + q]`: `-lambda |q_j - p_k|²`,
+        // up to the length of a query, a factor of its row that its mass divides out.
+        let affinities = |weights: &Tensor<B, 3>| {
+            let dots = product(weights.clone(), products.clone());
+            let squares = (dots.clone() * weights.clone()).sum_dim(2);
+            (dots.narrow(2, examples, count) * 2.0 - squares) * self.lambda
+        };
+        let means = |plan: Tensor<B, 3>| {
+            let shares = Tensor::cat(vec![members.clone(), plan], 2);
+            shares.clone() / shares.sum_dim(2)
+        };
+        let mut weights = means(Tensor::zeros([tasks, ways, count], &members.device()));
+        for _ in 0..self.steps {
+            let plan = SINKHORN.plan(affinities(&weights));
+            weights = weights * (1.0 - self.rate) + means(plan) * self.rate;
+        }
+        SINKHORN.log_plan(affinities(&weights)).swap_dims(1, 2)
     }
 }
 
@@ -86,62 +119,23 @@ impl Default for PtMap {
     }
 }
 
-impl<B: Backend> GramHead<B> for PtMap {
-    fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
-        positive("a power", self.power);
-        let base = relu(embeddings) + 1e-6;
-        let powers = if self.power == 0.5 { base.sqrt() } else { base.powf_scalar(self.power) };
-        match self.after_power {
-            AfterPower::Nothing => powers,
-            AfterPower::Centred => unit_length(powers, 1),
-        }
-    }
-
-    fn translation_invariant(&self) -> bool {
-        self.after_power == AfterPower::Centred
-    }
-
-    fn gram_logits(&self, mut gram: TaskGram) -> Vec<f32> {
-        positive("lambda", self.lambda);
-        let rate = self.rate;
-        assert!((0.0..=1.0).contains(&rate), "a rate is from 0 to 1, found {rate}");
-        let (support, queries) = (gram.labels().len(), gram.queries());
-        if self.after_power == AfterPower::Centred {
-            let mut means = [vec![0.0; gram.size()], vec![0.0; gram.size()]];
-            means[0][..support].fill(-1.0 / support as f32);
-            means[1][support..].fill(-1.0 / queries as f32);
-            gram = gram.translated([&means[0], &means[1]]).normalised();
-        }
-        let mut weights = gram.class_means();
-        let mut class_sizes = vec![0.0; gram.ways()];
-        gram.labels().iter().for_each(|&label| class_sizes[label] += 1.0);
-        for _ in 0..self.steps {
-            let plan = SINKHORN.plan(&self.affinities(&gram, &weights), gram.ways());
-            let of_class = weights.chunks_exact_mut(gram.size()).zip(plan.chunks_exact(queries));
-            for (class, (weights, plan)) in of_class.enumerate() {
-                let mass = class_sizes[class] + plan.iter().sum::<f64>();
-                let of_support = gram.labels().iter().map(|&label| f64::from(label == class));
-                let of_all = of_support.chain(plan.iter().copied());
-                for (weight, share) in weights.iter_mut().zip(of_all) {
-                    *weight += (share / mass - f64::from(*weight)) as f32 * rate as f32;
-                }
-            }
-        }
-        let plan = SINKHORN.log_plan(&self.affinities(&gram, &weights), gram.ways());
-        let logit = |at: usize| plan[at % gram.ways() * queries + at / gram.ways()] as f32;
-        (0..plan.len()).map(logit).collect()
-    }
-}
-
 impl<B: Backend> Head<B> for PtMap {
     const NAME: &'static str = "pt-map";
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
-        gram::fitted(self.clone(), support)
+        positive("a power", self.power);
+        positive("lambda", self.lambda);
+        let rate = self.rate;
+        assert!((0.0..=1.0).contains(&rate), "a rate is from 0 to 1, found {rate}");
+        let head = self.clone();
+        let support = support.with_embeddings(head.transform(support.embeddings.clone()));
+        FittedHead::new(support.ways, move |queries| {
+            head.transported(&support, head.transform(queries))
+        })
     }
 
-    fn gram_head(&self) -> Option<&dyn GramHead<B>> {
-        Some(self)
+    fn transductive(&self) -> bool {
+        true
     }
 
     fn settings(&self) -> Value {

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::unit_length::{centred, fixed_mean, unit_length};
 use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
-use crate::data::Comparison;
 
 /// What [`SimpleShot`] does to embeddings before it compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,12 +102,6 @@ impl<B: Backend> Head<B> for SimpleShot<B> {
         let prototypes =
             support.with_embeddings(transformed(support.embeddings.clone())).prototypes();
         FittedHead::new(ways, move |queries| score.of(transformed(queries), prototypes.clone()))
-    }
-
-    fn comparison(&self) -> Option<Comparison> {
-        let center = self.centre().map(|mean| mean.into_data().iter().collect());
-        let normalize = self.transform != FeatureTransform::Unchanged;
-        Some(Comparison { center, normalize, metric: self.score.metric() })
     }
 
     fn settings(&self) -> Value {

@@ -1,3 +1,11 @@
+//! Optimal transport from queries to classes.
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use rayon::prelude::*;
+
+use super::linear_solve::{on_device, read};
+
 /// Iterations from one exact start to the next.
 const BLOCK: usize = 10;
 
@@ -16,13 +24,17 @@ pub(super) struct Sinkhorn {
 }
 
 impl Sinkhorn {
-    /// `P` of affinities `a` `[ways, q]`, in the same shape; the mass of classes is exact.
-    pub fn plan(&self, affinities: &[f64], ways: usize) -> Vec<f64> {
-        self.solve(affinities, ways).0
+    /// `P` of affinities `a` `[t, ways, q]`, in the same shape; the mass of classes is exact.
+    pub fn plan<B: Backend>(&self, affinities: Tensor<B, 3>) -> Tensor<B, 3> {
+        of_tasks(&affinities, |affinities, ways| self.solve(affinities, ways).0)
     }
 
     /// `log P`, finite where `P` vanishes.
-    pub fn log_plan(&self, affinities: &[f64], ways: usize) -> Vec<f64> {
+    pub fn log_plan<B: Backend>(&self, affinities: Tensor<B, 3>) -> Tensor<B, 3> {
+        of_tasks(&affinities, |affinities, ways| self.log_solution(affinities, ways))
+    }
+
+    fn log_solution(&self, affinities: &[f64], ways: usize) -> Vec<f64> {
         let (_, scales) = self.solve(affinities, ways);
         let mut logs = log_shares(affinities, &scales);
         let queries = affinities.len() / ways;
@@ -67,6 +79,18 @@ impl Sinkhorn {
         }
         (plan, scales)
     }
+}
+
+/// A constant of what `solution` makes of the affinities `[ways, q]` of each task, in f64 on the host.
+fn of_tasks<B: Backend>(
+    affinities: &Tensor<B, 3>,
+    solution: impl Fn(&[f64], usize) -> Vec<f64> + Sync,
+) -> Tensor<B, 3> {
+    let [tasks, ways, queries] = affinities.dims();
+    let (values, _) = read(affinities);
+    let tasks_of = values.par_chunks_exact(ways * queries);
+    let plans: Vec<_> = tasks_of.map(|affinities| solution(affinities, ways)).collect();
+    on_device(plans.concat(), [tasks, ways, queries], affinities)
 }
 
 /// `a + log v`.

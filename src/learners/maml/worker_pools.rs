@@ -5,13 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{Route, route};
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 use crate::phase::{self, PhaseTimes};
 
 /// Runs `work` on all `jobs` and reduces the results by `plus`, in the order of the jobs. Each of so many
 /// `workers` has a pool of threads and takes jobs from one queue; a single worker is the calling thread
-/// with its own pool.
+/// with its own pool. Where the system has no threads for the pools, the calling thread runs all jobs, and a
+/// warning is logged.
 ///
 /// # Conventions
 /// Jobs may differentiate, if each has graphs of its own, holds every leaf of a graph until its
@@ -24,9 +25,19 @@ pub(super) fn parallel_reduce<J: Send, T: Send>(
     work: impl Fn(J) -> T + Sync,
     plus: impl Fn(T, T) -> T + Sync,
 ) -> Option<T> {
+    let in_turn = |jobs: Vec<J>| jobs.into_iter().map(&work).reduce(&plus);
     if workers < 2 {
-        return jobs.into_iter().map(work).reduce(plus);
+        return in_turn(jobs);
     }
+    let pools = match WorkerPools::acquire(rayon::current_num_threads(), workers) {
+        Ok(pools) => pools,
+        Err(error) => {
+            log::warn!(
+                "groups of tasks run one after the other: the system has no threads ({error})"
+            );
+            return in_turn(jobs);
+        }
+    };
     let within = phase::pause();
     let jobs = Mutex::new(jobs.into_iter().enumerate());
     let sum = Mutex::new(Sum { total: None, next: 0, waiting: BTreeMap::new() });
@@ -39,7 +50,6 @@ pub(super) fn parallel_reduce<J: Send, T: Send>(
             lock(&sum).add(place, done, &plus);
         }
     };
-    let pools = WorkerPools::acquire(rayon::current_num_threads(), workers);
     on_each(&pools.pools, &take);
     pools.release();
     phase::resume_like(*lock(&times));
@@ -107,19 +117,18 @@ static IDLE: Mutex<Vec<WorkerPools>> = Mutex::new(Vec::new());
 const MAX_IDLE: usize = 4;
 
 impl WorkerPools {
-    fn acquire(threads: usize, workers: usize) -> Self {
+    fn acquire(threads: usize, workers: usize) -> Result<Self, ThreadPoolBuildError> {
         let size = [threads, workers];
         let mut idle = lock(&IDLE);
         if let Some(place) = idle.iter().position(|pools| pools.size == size) {
-            return idle.remove(place);
+            return Ok(idle.remove(place));
         }
         drop(idle);
         let pool = |worker: usize| {
             let threads = (worker + 1) * threads / workers - worker * threads / workers;
-            let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-            pool.expect("the system has threads to give")
+            ThreadPoolBuilder::new().num_threads(threads).build()
         };
-        Self { size, pools: (0..workers).map(pool).collect() }
+        Ok(Self { size, pools: (0..workers).map(pool).collect::<Result<_, _>>()? })
     }
 
     fn release(self) {

@@ -48,15 +48,15 @@ impl HierarchyConfig {
         &self,
         device: &B::Device,
     ) -> Result<TemporalHierarchy<B>, PlasticityError> {
-        let found = self.levels.len();
-        if found < 2 {
-            return Err(PlasticityError::NoLayers { found });
+        let actual = self.levels.len();
+        if actual < 2 {
+            return Err(PlasticityError::NoLayers { actual });
         }
         if self.levels.contains(&0) {
-            let (name, wanted) = ("size of a level", "at least 1");
-            return Err(PlasticityError::Setting { name, wanted, found: 0.0 });
+            let (name, expected) = ("size of a level", "at least 1");
+            return Err(PlasticityError::Setting { name, expected, actual: 0.0 });
         }
-        let schedule = Schedule::new(&self.periods, found - 1)?;
+        let schedule = Schedule::new(&self.periods, actual - 1)?;
         let layer = |(index, sizes): (usize, &[usize])| {
             let inputs = self.aggregate.length(sizes[0], schedule.ratio(index));
             PlasticLinearConfig::new(inputs, sizes[1]).with_activation(self.activation).init(device)
@@ -106,16 +106,16 @@ impl<B: Backend> TemporalHierarchy<B> {
         aggregate: Aggregate,
     ) -> Result<Self, PlasticityError> {
         let schedule = Schedule::new(periods, layers.len())?;
-        let (found, period) = (layers[0].inputs(), schedule.ratio(0));
-        if aggregate == Aggregate::Concat && !found.is_multiple_of(period) {
-            return Err(PlasticityError::Window { period, found });
+        let (actual, period) = (layers[0].inputs(), schedule.ratio(0));
+        if aggregate == Aggregate::Concat && !actual.is_multiple_of(period) {
+            return Err(PlasticityError::Window { period, actual });
         }
         let pairs = layers.iter().zip(&layers[1..]);
         for (below, (child, parent)) in pairs.enumerate() {
-            let wanted = aggregate.length(child.neurons(), schedule.ratio(below + 1));
-            let found = parent.inputs();
-            if found != wanted {
-                return Err(PlasticityError::Chain { layer: below + 2, wanted, found });
+            let expected = aggregate.length(child.neurons(), schedule.ratio(below + 1));
+            let actual = parent.inputs();
+            if actual != expected {
+                return Err(PlasticityError::Chain { layer: below + 2, expected, actual });
             }
         }
         Ok(Self { layers, schedule, aggregate, top_down: 0.0 })
@@ -127,8 +127,8 @@ impl<B: Backend> TemporalHierarchy<B> {
     /// When it is no finite number, or parents see several outputs in a row.
     pub fn with_top_down(self, gain: f64) -> Result<Self, PlasticityError> {
         if !gain.is_finite() {
-            let (name, wanted) = ("top-down gain", "a number");
-            return Err(PlasticityError::Setting { name, wanted, found: gain });
+            let (name, expected) = ("top-down gain", "a number");
+            return Err(PlasticityError::Setting { name, expected, actual: gain });
         }
         match self.aggregate == Aggregate::Concat && gain != 0.0 {
             true => Err(PlasticityError::FeedbackIntoWindow),
@@ -206,15 +206,15 @@ impl<B: Backend> TemporalHierarchy<B> {
     /// Checks the shape of inputs `[b, ticks, length]` of sequences that go on, or begin if none did.
     fn check_shape(
         &self,
-        [batch, ticks, found]: [usize; 3],
+        [batch, ticks, actual]: [usize; 3],
         begun: Option<usize>,
     ) -> Result<(), PlasticityError> {
-        let wanted = self.inputs();
+        let expected = self.inputs();
         match begun {
             _ if batch == 0 => Err(PlasticityError::NoSequences),
-            _ if found != wanted => Err(PlasticityError::Inputs { wanted, found }),
-            Some(wanted) if wanted != batch => {
-                Err(PlasticityError::Sequences { wanted, found: batch })
+            _ if actual != expected => Err(PlasticityError::Inputs { expected, actual }),
+            Some(expected) if expected != batch => {
+                Err(PlasticityError::Sequences { expected, actual: batch })
             }
             _ if ticks == 0 => Err(PlasticityError::NoSteps),
             _ => Ok(()),

@@ -13,17 +13,17 @@ impl Schedule {
     /// Without a layer, with another number of periods, and with one that is no such multiple.
     pub fn new(periods: &[usize], layers: usize) -> Result<Self, PlasticityError> {
         if layers == 0 {
-            return Err(PlasticityError::NoLayers { found: 1 });
+            return Err(PlasticityError::NoLayers { actual: 1 });
         }
         if periods.len() != layers {
-            return Err(PlasticityError::Periods { layers, found: periods.len() });
+            return Err(PlasticityError::Periods { layers, actual: periods.len() });
         }
         let mut below = 1;
-        for (index, &found) in periods.iter().enumerate() {
-            if found == 0 || found % below != 0 {
-                return Err(PlasticityError::Period { layer: index + 1, below, found });
+        for (index, &actual) in periods.iter().enumerate() {
+            if actual == 0 || actual % below != 0 {
+                return Err(PlasticityError::Period { layer: index + 1, below, actual });
             }
-            below = found;
+            below = actual;
         }
         Ok(Self { periods: periods.to_vec() })
     }

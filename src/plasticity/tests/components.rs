@@ -70,9 +70,9 @@ fn sanger_finds_the_components_in_order<B: Backend>() {
 
 fn the_subspace_rule_finds_their_space<B: Backend>() {
     let (_, axes) = components::<B>();
-    let found = settled::<B, _>(Subspace, 2);
-    let (a, b) = (&found[..3], &found[3..]);
-    assert!(cosine(a, b).abs() < 0.01, "{found:?}");
+    let actual = settled::<B, _>(Subspace, 2);
+    let (a, b) = (&actual[..3], &actual[3..]);
+    assert!(cosine(a, b).abs() < 0.01, "{actual:?}");
     for row in [a, b] {
         let length = row.iter().map(|value| value * value).sum::<f32>().sqrt();
         assert!((length - 1.0).abs() < 0.05, "{length}");

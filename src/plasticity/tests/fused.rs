@@ -19,7 +19,7 @@ on_accelerators! {
     what_cannot_be_gone_through_is_an_error
 }
 
-/// What a hierarchy is, learns by, and sees.
+/// Settings of a hierarchy, and the number and length of its sequences.
 #[derive(Clone, Debug)]
 struct Case {
     levels: Vec<usize>,
@@ -78,17 +78,17 @@ impl Case {
         let what = format!("{rule:?}, {self:?}");
         let (hierarchy, xs) = (self.hierarchy::<B>(), self.xs::<B>());
         let (fused, fired) = self.start(&hierarchy, rule.clone()).run(xs.clone()).unwrap();
-        let (plain, wanted) =
+        let (plain, expected) =
             with_reference(|| self.start(&hierarchy, rule).run(xs.clone()).unwrap());
         assert!(fused.memory.is_some() && plain.memory.is_none(), "{what}");
         assert_same(&what, &fused, &plain);
-        assert_eq!(fired.len(), wanted.len(), "{what}");
-        for (found, wanted) in fired.into_iter().zip(wanted) {
+        assert_eq!(fired.len(), expected.len(), "{what}");
+        for (actual, expected) in fired.into_iter().zip(expected) {
             assert_eq!(
-                (found.period, found.outputs.dims()),
-                (wanted.period, wanted.outputs.dims())
+                (actual.period, actual.outputs.dims()),
+                (expected.period, expected.outputs.dims())
             );
-            assert_near(&what, &read(found.outputs), &read(wanted.outputs));
+            assert_near(&what, &read(actual.outputs), &read(expected.outputs));
         }
         assert_ne!(weights(&fused), weights(&self.start(&hierarchy, Hebb::new())), "{what}");
         // What is remembered shows in what comes next, plain operations going on from either.
@@ -104,21 +104,22 @@ fn weights<B: Backend, R: PlasticityRule<B>>(running: &Running<B, R>) -> Vec<f32
 }
 
 /// Relative to the largest number.
-fn assert_near(what: &str, found: &[f32], wanted: &[f32]) {
-    let largest = wanted.iter().fold(1e-3, |largest, value| value.abs().max(largest));
-    assert_close(what, found, wanted, 2e-5 * largest);
+fn assert_near(what: &str, actual: &[f32], expected: &[f32]) {
+    let largest = expected.iter().fold(1e-3, |largest, value| value.abs().max(largest));
+    assert_close(what, actual, expected, 2e-5 * largest);
 }
 
 fn assert_same<B: Backend, R: PlasticityRule<B>>(
     what: &str,
-    found: &Running<B, R>,
-    wanted: &Running<B, R>,
+    actual: &Running<B, R>,
+    expected: &Running<B, R>,
 ) {
-    assert_eq!(found.tick(), wanted.tick());
-    assert_near(what, &weights(found), &weights(wanted));
-    for layer in 0..found.hierarchy().layers().len() {
-        let [found, wanted] = [found, wanted].map(|running| read(running.output(layer).unwrap()));
-        assert_near(what, &found, &wanted);
+    assert_eq!(actual.tick(), expected.tick());
+    assert_near(what, &weights(actual), &weights(expected));
+    for layer in 0..actual.hierarchy().layers().len() {
+        let [actual, expected] =
+            [actual, expected].map(|running| read(running.output(layer).unwrap()));
+        assert_near(what, &actual, &expected);
     }
 }
 
@@ -198,11 +199,11 @@ fn bounds_are_those_of_tick_after_tick<B: Backend>() {
         let zeros = Tensor::zeros([case.sequences, 1, case.levels[0]], &Default::default());
         let xs = Tensor::cat(vec![zeros, xs], 1);
         let bounds = || case.start(&hierarchy, Oja).learn(xs.clone()).unwrap().bounds();
-        let [found, wanted] = [bounds(), with_reference(bounds)].map(|bounds| {
+        let [actual, expected] = [bounds(), with_reference(bounds)].map(|bounds| {
             let bounds = bounds.into_iter().map(|bound| bound.unwrap() as f32);
             bounds.collect::<Vec<_>>()
         });
-        assert_near(&format!("{relative:?}"), &found, &wanted);
+        assert_near(&format!("{relative:?}"), &actual, &expected);
     }
 }
 
@@ -214,10 +215,10 @@ fn what_cannot_be_gone_through_is_an_error<B: Backend>() {
     let error = |xs| running().run(xs).map(|_| ()).unwrap_err();
     assert_eq!(error(zeros([3, 0, 5])), PlasticityError::NoSteps);
     assert_eq!(error(zeros([0, 2, 5])), PlasticityError::NoSequences);
-    assert_eq!(error(zeros([2, 2, 5])), PlasticityError::Sequences { wanted: 3, found: 2 });
-    assert_eq!(error(zeros([3, 2, 4])), PlasticityError::Inputs { wanted: 5, found: 4 });
+    assert_eq!(error(zeros([2, 2, 5])), PlasticityError::Sequences { expected: 3, actual: 2 });
+    assert_eq!(error(zeros([3, 2, 4])), PlasticityError::Inputs { expected: 5, actual: 4 });
     for bad in [f32::NAN, f32::INFINITY] {
-        let found = error(zeros([3, 2, 5]) + bad);
-        assert_eq!(found, PlasticityError::NotFinite { tick: case.ticks });
+        let actual = error(zeros([3, 2, 5]) + bad);
+        assert_eq!(actual, PlasticityError::NotFinite { tick: case.ticks });
     }
 }

@@ -17,7 +17,7 @@ type A = Autodiff<Flex>;
 
 const CHANGES: usize = 20;
 
-/// What `CHANGES` batches make of a weight, as one number.
+/// Number that a weight gives after the changes of `CHANGES` batches.
 fn outcome<B: Backend, R: PlasticityRule<B>>(
     rule: &R,
     rate: Rate<B>,
@@ -58,18 +58,18 @@ fn check<R: PlasticityRule<A> + PlasticityRule<Flex>>(name: &str, rule: R) {
     let rate = tensor::<A, 1>(&[RATE as f32], [1]).require_grad();
     let first = start::<A>().require_grad();
     let gradients = outcome::<A, R>(&rule, Rate::Learned(rate.clone()), first.clone()).backward();
-    let found = number(rate.grad(&gradients).unwrap());
+    let actual = number(rate.grad(&gradients).unwrap());
     let at = |rate| number(outcome::<Flex, R>(&rule, Rate::Fixed(rate), start()));
-    close(name, found, (at(RATE + STEP) - at(RATE - STEP)) / (2.0 * STEP));
-    let found = read(first.grad(&gradients).unwrap());
-    for (index, found) in found.into_iter().enumerate() {
+    close(name, actual, (at(RATE + STEP) - at(RATE - STEP)) / (2.0 * STEP));
+    let actual = read(first.grad(&gradients).unwrap());
+    for (index, actual) in actual.into_iter().enumerate() {
         let at = |step: f32| {
             let mut moved = read(start::<Flex>());
             moved[index] += step;
             number(outcome::<Flex, R>(&rule, Rate::Fixed(RATE), tensor(&moved, [2, 3])))
         };
         let difference = (at(5e-3) - at(-5e-3)) / 1e-2;
-        close(&format!("{name}, weight {index}"), f64::from(found), difference);
+        close(&format!("{name}, weight {index}"), f64::from(actual), difference);
     }
 }
 
@@ -88,15 +88,15 @@ fn gradients_of_a_rules_coefficients_agree_with_differences() {
     const VALUES: [f64; 4] = [0.5, -0.3, -0.8, 0.2];
     let rule = Coefficients::<A>::new(VALUES, &Default::default()).unwrap();
     let gradients = outcome::<A, _>(&rule, Rate::Fixed(0.02), start()).backward();
-    let found = read(rule.values.grad(&gradients).unwrap());
-    for (index, found) in found.into_iter().enumerate() {
+    let actual = read(rule.values.grad(&gradients).unwrap());
+    for (index, actual) in actual.into_iter().enumerate() {
         let at = |step: f64| {
             let mut values = VALUES;
             values[index] += step;
             let rule = Coefficients::<Flex>::new(values, &Default::default()).unwrap();
             number(outcome::<Flex, _>(&rule, Rate::Fixed(0.02), start()))
         };
-        close(&format!("coefficient {index}"), f64::from(found), (at(5e-3) - at(-5e-3)) / 1e-2);
+        close(&format!("coefficient {index}"), f64::from(actual), (at(5e-3) - at(-5e-3)) / 1e-2);
     }
     assert_eq!(read(rule.valid().values.val()), VALUES.map(|value| value as f32));
 }
@@ -113,7 +113,7 @@ fn running<B: Backend, R: PlasticityRule<B>>(
     hierarchy.start(rule, rate).with_relative_rates(3.0).unwrap()
 }
 
-/// What sequences make of both layers, as one number.
+/// Number that both layers give after sequences.
 fn distance<B: Backend, R: PlasticityRule<B>>(running: &Running<B, R>) -> Tensor<B, 1> {
     let layers = running.hierarchy().layers().iter().enumerate().map(|(layer, now)| {
         let aim = random::<B, 2>(8 + layer as u64, now.weight.dims());
@@ -141,17 +141,17 @@ fn check_running<R: PlasticityRule<A> + PlasticityRule<Flex>>(name: &str, rule: 
         let begun = running::<Flex, R>(rule.clone(), Rate::Fixed(rate), weight);
         number(distance(&begun.learn(sequences()).unwrap()))
     };
-    let found = number(rate.grad(&gradients).unwrap());
+    let actual = number(rate.grad(&gradients).unwrap());
     let difference = (outcome(RATE + 2e-3, base()) - outcome(RATE - 2e-3, base())) / 4e-3;
-    close(&format!("{name}, rate"), found, difference);
-    for (index, found) in read(first.grad(&gradients).unwrap()).into_iter().enumerate() {
+    close(&format!("{name}, rate"), actual, difference);
+    for (index, actual) in read(first.grad(&gradients).unwrap()).into_iter().enumerate() {
         let at = |step: f32| {
             let mut moved = read(base::<Flex>());
             moved[index] += step;
             outcome(RATE, tensor(&moved, [3, 3]))
         };
         let difference = (at(5e-3) - at(-5e-3)) / 1e-2;
-        close(&format!("{name}, weight {index}"), f64::from(found), difference);
+        close(&format!("{name}, weight {index}"), f64::from(actual), difference);
     }
 }
 

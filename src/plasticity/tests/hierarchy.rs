@@ -145,8 +145,8 @@ fn layers_hold_their_output_between_firings<B: Backend>() {
     assert!(running.output(0).is_none() && running.output(1).is_none());
     for (x, held) in [(2.0, [2.0, 1.0]), (4.0, [4.0, 1.0]), (8.0, [8.0, 3.0])] {
         running = running.step(tensor(&[x], [1, 1])).unwrap();
-        let found = [0, 1].map(|layer| read(running.output(layer).unwrap())[0]);
-        assert_close("held", &found, &held, 1e-6);
+        let actual = [0, 1].map(|layer| read(running.output(layer).unwrap())[0]);
+        assert_close("held", &actual, &held, 1e-6);
     }
 }
 
@@ -175,23 +175,23 @@ fn sizes_and_periods_that_do_not_fit_are_errors_with_numbers() {
     let new = |levels: &[usize], periods: &[usize]| {
         HierarchyConfig::new(levels.to_vec(), periods.to_vec())
     };
-    assert_eq!(refused(new(&[3], &[])), PlasticityError::NoLayers { found: 1 });
-    let periods = PlasticityError::Periods { layers: 2, found: 3 };
+    assert_eq!(refused(new(&[3], &[])), PlasticityError::NoLayers { actual: 1 });
+    let periods = PlasticityError::Periods { layers: 2, actual: 3 };
     assert_eq!(refused(new(&[3, 4, 5], &[1, 2, 4])), periods);
     let error = refused(new(&[3, 4, 5], &[2, 3]));
-    assert_eq!(error, PlasticityError::Period { layer: 2, below: 2, found: 3 });
+    assert_eq!(error, PlasticityError::Period { layer: 2, below: 2, actual: 3 });
     assert_eq!(error.to_string(), "period 3 of layer 2 is no multiple of 2, the period below it");
-    assert!(matches!(refused(new(&[3, 4], &[0])), PlasticityError::Period { found: 0, .. }));
+    assert!(matches!(refused(new(&[3, 4], &[0])), PlasticityError::Period { actual: 0, .. }));
     assert!(matches!(refused(new(&[3, 0], &[1])), PlasticityError::Setting { .. }));
     let gain = new(&[3, 4, 5], &[1, 2]).with_aggregate(Aggregate::Concat).with_top_down(0.1);
     assert_eq!(refused(gain), PlasticityError::FeedbackIntoWindow);
     let layers = [[3, 4], [5, 2]]
         .map(|[inputs, neurons]| PlasticLinear::<F>::from_weight(random(1, [neurons, inputs])));
     let error = TemporalHierarchy::new(layers.to_vec(), &[1, 2], Aggregate::Last).unwrap_err();
-    assert_eq!(error, PlasticityError::Chain { layer: 2, wanted: 4, found: 5 });
+    assert_eq!(error, PlasticityError::Chain { layer: 2, expected: 4, actual: 5 });
     let five = PlasticLinear::<F>::from_weight(random(1, [3, 5]));
     let error = TemporalHierarchy::new(vec![five.clone()], &[2], Aggregate::Concat).unwrap_err();
-    assert_eq!(error, PlasticityError::Window { period: 2, found: 5 });
+    assert_eq!(error, PlasticityError::Window { period: 2, actual: 5 });
     assert!(TemporalHierarchy::new(vec![five], &[5], Aggregate::Concat).is_ok());
 }
 
@@ -200,7 +200,7 @@ fn inputs_that_do_not_fit_are_errors() {
     let hierarchy = drawn::<F>(&config(Aggregate::Mean));
     let start = || hierarchy.start(Subspace, Rate::Fixed(0.1));
     let error = start().run(random(1, [1, 4, 2])).unwrap_err();
-    assert_eq!(error, PlasticityError::Inputs { wanted: 3, found: 2 });
+    assert_eq!(error, PlasticityError::Inputs { expected: 3, actual: 2 });
     assert_eq!(start().run(random(1, [1, 0, 3])).unwrap_err(), PlasticityError::NoSteps);
     assert_eq!(hierarchy.forward(random(1, [1, 0, 3])).unwrap_err(), PlasticityError::NoSteps);
     assert_eq!(start().run(random(1, [0, 4, 3])).unwrap_err(), PlasticityError::NoSequences);
@@ -209,5 +209,5 @@ fn inputs_that_do_not_fit_are_errors() {
     assert_eq!(error, PlasticityError::NoSequences);
     let begun = start().step(random(1, [2, 3])).unwrap();
     let error = begun.step(random(1, [3, 3])).unwrap_err();
-    assert_eq!(error, PlasticityError::Sequences { wanted: 2, found: 3 });
+    assert_eq!(error, PlasticityError::Sequences { expected: 2, actual: 3 });
 }

@@ -35,11 +35,11 @@ fn random<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B,
     tensor(&noise(seed, shape.iter().product()), shape)
 }
 
-fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
-    assert_eq!(found.len(), expected.len(), "{what}: length");
-    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-        let error = (found - expected).abs();
-        assert!(error <= tolerance, "{what}[{index}] is {found}, not {expected}");
+fn assert_close(what: &str, actual: &[f32], expected: &[f32], tolerance: f32) {
+    assert_eq!(actual.len(), expected.len(), "{what}: length");
+    for (index, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+        let error = (actual - expected).abs();
+        assert!(error <= tolerance, "{what}[{index}] is {actual}, not {expected}");
     }
 }
 

@@ -42,9 +42,9 @@ fn inputs_of_zeros_teach_nothing_and_decay_goes_on<B: Backend>() {
 
 /// Of `x = (2, 1)`, `y = 0.75` and a power of 5, with the power of the first input for the second.
 fn a_relative_rate_is_a_share_of_the_largest<B: Backend>() {
-    let found = after::<B, _>(Oja, 0.5, &[[2.0, 1.0]]);
-    assert_close("oja", &found, &[0.621875, -0.1609375], 1e-6);
-    assert_close("sanger", &after::<B, _>(Sanger, 0.5, &[[2.0, 1.0]]), &found, 1e-6);
+    let actual = after::<B, _>(Oja, 0.5, &[[2.0, 1.0]]);
+    assert_close("oja", &actual, &[0.621875, -0.1609375], 1e-6);
+    assert_close("sanger", &after::<B, _>(Sanger, 0.5, &[[2.0, 1.0]]), &actual, 1e-6);
     // y = 0.65 and -0.175 with x = (1, 0): the mean power is 5 - 0.4.
     let twice = after::<B, _>(Hebb::new(), 0.5, &[[2.0, 1.0], [1.0, 0.0]]);
     assert_close("hebb", &twice, &[0.65 + 0.5 / 4.6 * 0.65, -0.175], 1e-6);
@@ -53,8 +53,8 @@ fn a_relative_rate_is_a_share_of_the_largest<B: Backend>() {
 fn a_decay_is_not_relative<B: Backend>() {
     let decaying = Hebb::new().with_decay(0.5).unwrap();
     // As of an unscaled rate of 0.5 for the decay, and of 0.1 for the growth.
-    let found = after::<B, _>(decaying, 0.5, &[[2.0, 1.0]]);
-    assert_close("hebb", &found, &[0.75 * 0.5 + 0.15, -0.25 * 0.75 + 0.075], 1e-6);
+    let actual = after::<B, _>(decaying, 0.5, &[[2.0, 1.0]]);
+    assert_close("hebb", &actual, &[0.75 * 0.5 + 0.15, -0.25 * 0.75 + 0.075], 1e-6);
 }
 
 fn every_layer_has_a_bound_from_what_it_saw_first<B: Backend>() {
@@ -72,11 +72,11 @@ fn every_layer_has_a_bound_from_what_it_saw_first<B: Backend>() {
     };
     assert_eq!(bounds(Oja, &[]), [None, None]);
     assert_eq!(bounds(Oja, &[x.zeros_like()]), [None, None]);
-    let found = |xs: &[Tensor<B, 2>]| -> Vec<f32> {
+    let actual = |xs: &[Tensor<B, 2>]| -> Vec<f32> {
         bounds(Oja, xs).into_iter().map(|bound| bound.unwrap() as f32).collect()
     };
-    assert_close("bounds", &found(std::slice::from_ref(&x)), &expected, 1e-4 * expected[1]);
-    let later = found(&[x.clone(), x.clone() * 9.0, x.clone() * 9.0]);
+    assert_close("bounds", &actual(std::slice::from_ref(&x)), &expected, 1e-4 * expected[1]);
+    let later = actual(&[x.clone(), x.clone() * 9.0, x.clone() * 9.0]);
     assert_close("later", &later, &expected, 1e-4 * expected[1]);
     let relative = hierarchy.start(Oja, Rate::Fixed(0.1)).with_relative_rates(5.0).unwrap();
     assert_eq!(relative.step(x.clone()).unwrap().bounds(), [Some(1.0); 2]);

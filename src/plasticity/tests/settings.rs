@@ -28,8 +28,8 @@ fn rates_and_coefficients_are_numbers() {
         assert!(LearnedRate::<Flex>::new(rate, &Default::default()).is_err());
     }
     for broken in [f64::NAN, f64::NEG_INFINITY, 1e300] {
-        let found = Coefficients::<Flex>::new([1.0, broken, 0.0, 0.0], &Default::default());
-        let error = found.unwrap_err();
+        let actual = Coefficients::<Flex>::new([1.0, broken, 0.0, 0.0], &Default::default());
+        let error = actual.unwrap_err();
         assert!(matches!(error, PlasticityError::Setting { name: "coefficient", .. }), "{error}");
     }
 }

@@ -134,7 +134,7 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
     /// Gives rows to the images that have none, and returns them.
     fn number(&mut self, episodes: &[Episode]) -> Vec<ImageRef> {
         let mut new = Vec::new();
-        for image in episodes.iter().flat_map(Episode::all_shown) {
+        for image in episodes.iter().flat_map(Episode::all_images) {
             let row = self.rows.len();
             self.rows.entry(image).or_insert_with(|| {
                 new.push(image);
@@ -152,18 +152,18 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         self.length.expect("the first episode shows images")
     }
 
-    fn embedded(&self, shown: &[ImageRef]) -> Tensor<B, 2> {
-        let images = images(self.sampler.dataset(), shown, self.device);
+    fn embedded(&self, refs: &[ImageRef]) -> Tensor<B, 2> {
+        let images = images(self.sampler.dataset(), refs, self.device);
         // On a backend that differentiates nobody will ask for gradients.
         self.learner.embed(images).detach()
     }
 
     /// Appends the embeddings of images whose rows are the next ones.
-    fn embed(&mut self, shown: &[ImageRef]) {
-        if shown.is_empty() {
+    fn embed(&mut self, refs: &[ImageRef]) {
+        if refs.is_empty() {
             return;
         }
-        let new = shown.chunks(self.limits.batch).map(|batch| self.embedded(batch));
+        let new = refs.chunks(self.limits.batch).map(|batch| self.embedded(batch));
         let all: Vec<_> = self.embeddings.iter().cloned().chain(new).collect();
         self.embeddings = Some(Tensor::cat(all, 0));
     }
@@ -175,7 +175,7 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         let launch = episodes_in_launch::<B>(protocol, embeddings.dims()[1]);
         for episodes in episodes.chunks(launch.min(self.limits.launch)) {
             let row = |image| self.rows[&image];
-            let batch = FeatureBatch::of_rows(episodes, protocol.ways, &embeddings, row);
+            let batch = FeatureBatch::from_rows(episodes, protocol.ways, &embeddings, row);
             let logits = |support, queries| self.learner.of_embeddings(support, queries);
             self.accuracies.extend(accuracies(batch, logits));
         }
@@ -194,10 +194,10 @@ pub fn embed_all<B: Backend>(
     let mut length = 0;
     let mut classes = Vec::with_capacity(dataset.classes());
     for class in 0..dataset.classes() {
-        let shown = |example| ImageRef { class, example, turn: QuarterTurn::R0 };
-        let shown: Vec<_> = (0..dataset.examples(class)).map(shown).collect();
+        let upright = |example| ImageRef { class, example, turn: QuarterTurn::R0 };
+        let refs: Vec<_> = (0..dataset.examples(class)).map(upright).collect();
         let mut rows = Vec::new();
-        for batch in shown.chunks(LIMITS.batch) {
+        for batch in refs.chunks(LIMITS.batch) {
             // On a backend that differentiates nobody will ask for gradients.
             let embedded = learner.embed(images(dataset, batch, device)).detach();
             length = embedded.dims()[1];

@@ -92,7 +92,7 @@ impl FeatureTest {
     ) -> FeatureEvaluation {
         let start = Instant::now();
         let accuracies = self.accuracies(head, sampler, device, observer);
-        let Score { mean: accuracy, ci95, .. } = Score::of(Measure::Accuracy, &accuracies);
+        let Score { mean: accuracy, ci95, .. } = Score::new(Measure::Accuracy, &accuracies);
         FeatureEvaluation {
             method: head.name().to_owned(),
             settings: head.settings(),
@@ -110,7 +110,7 @@ impl FeatureTest {
         }
     }
 
-    /// The accuracy of each episode, from logits of as many together as can be.
+    /// Accuracy of each episode, a launch after the other.
     fn accuracies<B: Backend>(
         &self,
         head: &impl Head<B>,
@@ -119,16 +119,16 @@ impl FeatureTest {
         observer: &dyn Fn(usize),
     ) -> Vec<f64> {
         let rows = sampler.features().tensor::<B>(device);
-        let together = episodes_in_launch::<B>(sampler.protocol(), sampler.features().length());
-        let mut found = Vec::with_capacity(self.episodes);
+        let launch = episodes_in_launch::<B>(sampler.protocol(), sampler.features().length());
+        let mut scores = Vec::with_capacity(self.episodes);
         observer(0);
-        for first in (0..self.episodes).step_by(together) {
-            let last = (first + together).min(self.episodes);
+        for first in (0..self.episodes).step_by(launch) {
+            let last = (first + launch).min(self.episodes);
             let batch = sampler.batch(first as u64..last as u64, &rows);
-            found.extend(accuracies(batch, |support, queries| head.logits(support, queries)));
+            scores.extend(accuracies(batch, |support, queries| head.logits(support, queries)));
             observer(last - first);
         }
-        found
+        scores
     }
 }
 

@@ -64,8 +64,10 @@ where
                 return Err(TrainError::NothingToResume { folder: folder.to_owned() });
             }
             let last = Checkpoint::read(&path)?;
-            if let Some((name, found, wanted)) = difference("", last.settings(), &self.settings) {
-                return Err(TrainError::OtherSettings { path: path.clone(), name, found, wanted });
+            if let Some((name, actual, expected)) = difference("", last.settings(), &self.settings)
+            {
+                let path = path.clone();
+                return Err(TrainError::OtherSettings { path, name, actual, expected });
             }
             Ok(last.to_bytes())
         })?;
@@ -103,15 +105,15 @@ where
         };
         let start = Instant::now();
         let learner = self.learner().valid();
-        let found = phase(Phase::Validate, || {
+        let validation = phase(Phase::Validate, || {
             let evaluator = Evaluator::new(*tasks);
             evaluator.score_shared(&learner, source, self.device(), &*self.group.communicator)
         })?;
-        if !found.mean.is_finite() {
-            let (mean, step) = (found.mean, self.progress.step);
-            return Err(TrainError::NonFiniteValidation { mean, step, kept: self.kept() });
+        if !validation.mean.is_finite() {
+            let (mean, step) = (validation.mean, self.progress.step);
+            return Err(TrainError::NonFiniteValidation { mean, step, folder: self.folder_path() });
         }
-        let best = self.progress.validated(found);
+        let best = self.progress.validated(validation);
         if best {
             let learner = self.learner_checkpoint();
             if let Some(folder) = &self.folder {
@@ -119,7 +121,7 @@ where
             }
             self.best = Some(learner);
         }
-        let metrics = ValidationMetrics { step: self.progress.step, validation: found };
+        let metrics = ValidationMetrics { step: self.progress.step, validation };
         if let Some(folder) = &mut self.folder {
             folder.log(Line::Validation(metrics.clone()))?;
             folder.draw_curves()?;
@@ -154,7 +156,7 @@ where
         }
     }
 
-    /// So that nothing but finite numbers is ever kept.
+    /// Checks the parameters, so that a checkpoint has finite numbers alone.
     fn check_parameters(&self) -> Result<(), TrainError> {
         let finite = all_finite::<B, _>(self.learner());
         // It has read from the device, which may have told of a failure by now.
@@ -163,7 +165,7 @@ where
             return Ok(());
         }
         let step = self.progress.step;
-        Err(TrainError::NonFiniteParameters { step, kept: self.kept() })
+        Err(TrainError::NonFiniteParameters { step, folder: self.folder_path() })
     }
 
     fn learner_checkpoint(&self) -> Checkpoint {

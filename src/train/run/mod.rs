@@ -99,18 +99,18 @@ where
         let ended = devices_guarded::<B, Result<_, TrainError>>(&devices, || {
             let trained = run.insert(Self::begin(trainer, devices.clone())?);
             trained.train()?;
-            reached = (trained.progress.step, trained.kept());
+            reached = (trained.progress.step, trained.folder_path());
             run.take().expect("it has just trained").finish()
         });
         let failure = match ended {
             Ok(ended) => return ended,
             Err(failure) => Box::new(failure),
         };
-        let under_way = run.as_ref().map(|run| (run.progress.step, run.kept()));
-        let (step, kept) = under_way.unwrap_or(reached);
+        let under_way = run.as_ref().map(|run| (run.progress.step, run.folder_path()));
+        let (step, folder) = under_way.unwrap_or(reached);
         // Tensors of a device that failed may fail to be given back.
         let _ = devices_guarded::<B, _>(&devices, || drop(run));
-        Err(TrainError::Device { step, phase: phase::failed(), failure, kept })
+        Err(TrainError::Device { step, phase: phase::failed(), failure, folder })
     }
 
     fn begin(
@@ -265,8 +265,8 @@ where
         }
         let (device, reason) = (format!("{:?}", self.device()), "it failed".to_owned());
         let failure = Box::new(HardwareError::Failed { device, reason });
-        let (step, kept) = (self.progress.step, self.kept());
-        Err(TrainError::Device { step, phase: None, failure, kept })
+        let (step, folder) = (self.progress.step, self.folder_path());
+        Err(TrainError::Device { step, phase: None, failure, folder })
     }
 
     /// One process speaks for all.
@@ -318,7 +318,7 @@ where
         }
     }
 
-    fn kept(&self) -> Option<PathBuf> {
+    fn folder_path(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.path.clone())
     }
 }
@@ -328,13 +328,13 @@ fn place_data<B: AutodiffBackend, T: TaskSource>(
     source: &mut T,
     devices: &[B::Device],
 ) -> Result<DataPlacement, TrainError> {
-    let mut found = DataPlacement::Host;
+    let mut placement = DataPlacement::Host;
     for device in devices {
         // Only an accelerator is asked.
         let free = largest_bank::<B>(device).and_then(|_| memory_stats::<B>(device).free);
-        found = source.place_data::<B>(device, free.map(|free| free.0))?;
+        placement = source.place_data::<B>(device, free.map(|free| free.0))?;
     }
-    Ok(found)
+    Ok(placement)
 }
 
 /// Phases wait for devices, or do not, until this is dropped.
@@ -354,8 +354,12 @@ impl Drop for Waiting {
 }
 
 /// Low precision without units for it costs accuracy and gains nothing.
-fn warn_unaccelerated(precision: Precision, found: Acceleration, device: &impl std::fmt::Debug) {
-    if precision != Precision::F32 && found == Acceleration::None {
+fn warn_unaccelerated(
+    precision: Precision,
+    acceleration: Acceleration,
+    device: &impl std::fmt::Debug,
+) {
+    if precision != Precision::F32 && acceleration == Acceleration::None {
         let dtype = precision.dtype();
         log::warn!("{device:?} computes in {dtype} without units for it: expect no speed-up");
     }

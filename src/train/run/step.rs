@@ -36,11 +36,11 @@ where
         let mut learner = self.learner.take().expect("every step puts the learner back");
         learner.at_step(self.progress.step);
         // A step whose figures are read later is never taken back.
-        let averages = (!self.defers_reads()).then(|| averages::of::<B, L>(&learner));
-        let (learner, found) =
+        let averages = (!self.defers_reads()).then(|| averages::running_averages::<B, L>(&learner));
+        let (learner, gradients) =
             step_gradients::<B, T, L>(learner, self.tasks(), &self.group, scale)?;
         self.learner = Some(learner);
-        let StepGradients { figures, gradients } = found;
+        let StepGradients { figures, gradients } = gradients;
         let figures = match figures {
             LossAndScore::OnDevice(both) if self.defers_reads() => {
                 return self.step_deferred(both, gradients);
@@ -124,13 +124,14 @@ where
     fn finite(&mut self, gradients: ScaledGrads) -> Result<Option<FiniteGrads>, TrainError> {
         let learner = self.learner.as_ref().expect("every step puts the learner back");
         let Some(scaler) = &mut self.scaler else {
-            let found = gradients.unscale::<B, L>(learner).map(Some);
+            let finite = gradients.unscale::<B, L>(learner).map(Some);
             let step = self.progress.step;
-            return found.map_err(|_| TrainError::NonFiniteGradient { step, kept: self.kept() });
+            return finite
+                .map_err(|_| TrainError::NonFiniteGradient { step, folder: self.folder_path() });
         };
-        let found = scaler.unscale::<B, L>(gradients, learner)?.ok();
+        let finite = scaler.unscale::<B, L>(gradients, learner)?.ok();
         self.progress.scaler = Some(scaler.state());
-        Ok(found)
+        Ok(finite)
     }
 
     /// Restores the running averages from before a step.
@@ -144,11 +145,11 @@ where
         let tasks = self.tasks();
         let (size, rank) = (self.group.devices.len(), self.group.communicator.rank());
         let mut mine = (rank * size..(rank + 1) * size)
-            .flat_map(|replica| self.parts.of_replica(replica, self.group.count()));
+            .flat_map(|replica| self.parts.replica_parts(replica, self.group.count()));
         let divergence = mine.find_map(|part| {
-            let found = self.learner().divergence(&tasks.batch::<B>(part, self.device()))?;
-            let task = self.parts.tasks(part).start + found.task;
-            Some(Divergence { task, ..found })
+            let divergence = self.learner().divergence(&tasks.batch::<B>(part, self.device()))?;
+            let task = self.parts.tasks(part).start + divergence.task;
+            Some(Divergence { task, ..divergence })
         });
         let divergence = match self.group.first_of(divergence) {
             Ok(divergence) => divergence,
@@ -159,7 +160,7 @@ where
             step: self.progress.step,
             episode: tasks.first,
             divergence,
-            kept: self.kept(),
+            folder: self.folder_path(),
         }
     }
 
@@ -220,12 +221,15 @@ where
                     step: step - 1,
                     episode: (step - 1) * self.options.tasks(),
                     divergence: None,
-                    kept: self.kept(),
+                    folder: self.folder_path(),
                 });
             }
             let stats = gradients.read(read.by_ref().take(gradients.tensors().count()));
             if !stats.is_finite() {
-                return Err(TrainError::NonFiniteGradient { step: step - 1, kept: self.kept() });
+                return Err(TrainError::NonFiniteGradient {
+                    step: step - 1,
+                    folder: self.folder_path(),
+                });
             }
             self.report_metrics(step, (loss, score), learning_rate, None, phases)?;
         }
@@ -260,8 +264,8 @@ struct DeferredStep<B: AutodiffBackend> {
 impl<B: AutodiffBackend> DeferredSteps<B> {
     /// Read after as many steps as were asked for; else after every step of a processor, which computes
     /// at once.
-    pub(super) fn new(asked: Option<u64>) -> Self {
-        let (most, longest) = match (asked, route::<B>()) {
+    pub(super) fn new(read_every: Option<u64>) -> Self {
+        let (most, longest) = match (read_every, route::<B>()) {
             (Some(steps), _) => (steps, Duration::MAX),
             (None, Route::Device(_)) => (STEPS, TIME),
             (None, _) => (1, Duration::MAX),

@@ -16,7 +16,7 @@ use crate::optim::Adam;
 use crate::phase::Phase;
 use crate::train::{Checkpoint, RunFolder};
 
-/// What happens at a task.
+/// Failure at a task.
 #[derive(Clone, Copy)]
 enum Happens {
     Nothing,
@@ -80,14 +80,14 @@ fn train<B: AutodiffBackend>(
     Ok(trainer.fit::<B>()?.report.steps)
 }
 
-/// What a device does in threads of its own may be told a step later.
+/// A failure in a thread of the device may be reported a step later.
 fn a_failing_device_is_an_error_and_the_run_goes_on<B: AutodiffBackend>(floats: usize, late: bool) {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("run");
     let error = train::<B>(&folder, false, Happens::Allocation(floats)).unwrap_err();
     let text = error.to_string();
     match error {
-        TrainError::Device { step, phase, kept, .. } => {
+        TrainError::Device { step, phase, folder: kept, .. } => {
             let at_once = (step, phase) == (3, Some(Phase::Data));
             assert!(at_once || late && (3..=4).contains(&step), "{text}");
             assert_eq!(kept.as_deref(), Some(&*folder));

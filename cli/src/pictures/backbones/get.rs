@@ -48,10 +48,11 @@ impl Place {
         }
     }
 
-    /// Whether the file at `path` is whole, and where it belongs.
+    /// `true` where the file at `path` is whole, and where it belongs.
     fn has(&self, path: &Path, published: &PublishedFile) -> bool {
         let sha256 = files::sha256(path);
-        sha256.is_ok_and(|found| found.starts_with(published.sha256) && self.file(&found) == path)
+        sha256
+            .is_ok_and(|sha256| sha256.starts_with(published.sha256) && self.file(&sha256) == path)
     }
 }
 

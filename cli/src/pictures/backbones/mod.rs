@@ -17,7 +17,7 @@ pub(crate) enum BackbonesCommand {
     },
     /// Download the weights of a network into the cache, where its name alone finds them.
     ///
-    /// What comes is checked against the published sha256, and is there whole or not at all. Set FEWSHOT_WEIGHTS_MIRROR to take
+    /// The file is checked against the published sha256, and is there whole or not at all. Set FEWSHOT_WEIGHTS_MIRROR to take
     /// files from another address; there they have the names that they are published by.
     Get {
         /// One of the networks of `fewshot backbones list`
@@ -35,7 +35,9 @@ pub(crate) fn backbones(command: BackbonesCommand) -> Result {
             print(PUBLISHED_WEIGHTS.iter().map(described).collect::<Value>())
         }
         BackbonesCommand::List { json: false } => print(listed()),
-        BackbonesCommand::Get { name, to } => get::get(PublishedWeights::of(&name)?, to.as_deref()),
+        BackbonesCommand::Get { name, to } => {
+            get::get(PublishedWeights::named(&name)?, to.as_deref())
+        }
     }
 }
 

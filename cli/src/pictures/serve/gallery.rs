@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fewshot::adapted::{
-    AdaptedModel, AdaptedModelError, BegunModel, PretrainedBackbone, Thumbnail,
+    AdaptedModel, AdaptedModelError, PretrainedBackbone, Thumbnail, UnfittedModel,
 };
 use fewshot::data::{DataError, Features, Preparation};
+use fewshot::hardware::Bytes;
 
-use crate::pictures::described;
+use crate::pictures::describe;
 use crate::prelude::*;
 
 /// Examples of all classes, at most.
@@ -40,12 +43,12 @@ pub(super) enum GalleryError {
     File(#[from] std::io::Error),
 }
 
-/// What requests can ask of a [`Gallery`], whatever its backend.
+/// The side of a [`Gallery`] that requests see, whatever its backend.
 pub(super) trait Served {
     fn embed(&self, images: &[&[f32]]) -> Vec<Vec<f32>>;
 
-    /// What an embedded picture is, with the `top` likeliest classes; of none, where it is less likely than `unknown`
-    /// of a known class at all.
+    /// Classifies an embedded picture, with the `top` likeliest classes; as none, where it is less likely than
+    /// `unknown` of a known class at all.
     fn predict(
         &self,
         embedding: &[f32],
@@ -86,9 +89,21 @@ pub(super) struct Gallery<B: Backend> {
     classes: BTreeMap<String, Vec<Example>>,
     model: Option<AdaptedModel<B>>,
     file: PathBuf,
-    next: usize,
-    /// Whether small pictures of examples are to be in the file.
+    numbers: Numbers,
+    /// `true` where small pictures of examples are to be in the file.
     keeps_thumbnails: bool,
+}
+
+/// Numbers of examples. The models of a folder share them, so that the numbers of a model that was closed and opened
+/// again are new: an old one is of no other example.
+#[derive(Clone, Default)]
+pub(super) struct Numbers(Arc<AtomicUsize>);
+
+impl Numbers {
+    /// The first of `count` numbers that nobody else gets.
+    fn take(&self, count: usize) -> usize {
+        self.0.fetch_add(count, Ordering::Relaxed)
+    }
 }
 
 #[derive(Clone)]
@@ -102,38 +117,71 @@ struct Example {
 }
 
 impl<B: Backend> Gallery<B> {
+    /// A model without a class.
     pub(super) fn new(
         backbone: PretrainedBackbone<B>,
         method: &str,
         file: PathBuf,
         keeps_thumbnails: bool,
     ) -> Self {
-        let (method, classes) = (method.to_owned(), BTreeMap::new());
-        Self { backbone, method, classes, model: None, file, next: 0, keeps_thumbnails }
+        Self {
+            backbone,
+            method: method.to_owned(),
+            classes: BTreeMap::new(),
+            model: None,
+            file,
+            numbers: Numbers::default(),
+            keeps_thumbnails,
+        }
     }
 
-    pub(super) fn of(model: AdaptedModel<B>, file: PathBuf) -> Self {
-        let begun = model.begun().clone();
-        Self { model: Some(model), ..Self::begun(begun, file) }
+    /// The model of a file, with the file `weights` if its own are elsewhere.
+    pub(super) fn open(
+        file: &Path,
+        weights: Option<&Path>,
+        numbers: Numbers,
+        device: &B::Device,
+    ) -> Result<Self> {
+        Ok(match AdaptedModel::open_with_weights(file, weights, device) {
+            Err(AdaptedModelError::TooFewClasses { .. }) => {
+                Self::unfitted(UnfittedModel::open(file, weights, device)?, file, numbers)
+            }
+            model => {
+                let model = model?;
+                let gallery = Self::unfitted(model.unfitted().clone(), file, numbers);
+                Self { model: Some(model), ..gallery }
+            }
+        })
     }
 
-    /// Keeps small pictures in the file if there are some.
-    pub(super) fn begun(begun: BegunModel<B>, file: PathBuf) -> Self {
-        let BegunModel { backbone, method, examples, thumbnails, digests } = begun;
-        let of_class = |class| {
+    /// Small pictures stay in the file if it has some.
+    fn unfitted(model: UnfittedModel<B>, file: &Path, numbers: Numbers) -> Self {
+        let UnfittedModel { backbone, method, examples, thumbnails, digests } = model;
+        let first = numbers.take(examples.rows());
+        let class = |class| {
             let rows = examples.rows_of(class);
             let example = |row: usize| Example {
-                number: row,
+                number: first + row,
                 embedding: examples.row(row).to_vec(),
                 thumbnail: thumbnails[row].clone(),
                 digest: digests[row].clone(),
             };
             (examples.class_name(class).to_owned(), rows.map(example).collect())
         };
-        let classes = (0..examples.classes()).map(of_class).collect();
+        let classes = (0..examples.classes()).map(class).collect();
         let keeps_thumbnails = thumbnails.iter().any(Option::is_some);
-        let next = examples.rows();
-        Self { backbone, method, classes, model: None, file, next, keeps_thumbnails }
+        let file = file.to_owned();
+        Self { backbone, method, classes, model: None, file, numbers, keeps_thumbnails }
+    }
+
+    /// Memory of the network's parameters, and of embeddings and small pictures of the examples.
+    pub(super) fn bytes(&self) -> Bytes {
+        let example = |example: &Example| {
+            let thumbnail = example.thumbnail.as_ref().map_or(0, |bytes| bytes.len());
+            size_of_val(example.embedding.as_slice()) + thumbnail
+        };
+        let examples: usize = self.classes.values().flatten().map(example).sum();
+        Bytes(self.backbone.bytes().0 + examples as u64)
     }
 
     /// Small pictures of examples, by number.
@@ -171,8 +219,8 @@ impl<B: Backend> Gallery<B> {
         let digests = classes.values().flatten().map(|example| example.digest.clone()).collect();
         if classes.len() < 2 {
             let method = self.method.clone();
-            let begun = BegunModel { backbone, method, examples, thumbnails, digests };
-            begun.write(&self.file)?;
+            let model = UnfittedModel { backbone, method, examples, thumbnails, digests };
+            model.write(&self.file)?;
         } else {
             let model = AdaptedModel::adapt(backbone, &self.method, examples)?;
             let model = model.with_thumbnails(thumbnails).with_digests(digests);
@@ -209,7 +257,7 @@ impl<B: Backend> Served for Gallery<B> {
             let (class, example) = self.example(row);
             json!({"class": class, "example": example, "cosine": rounded(cosine, 4)})
         });
-        let mut answer = described(&predictions[0], top, unknown);
+        let mut answer = describe(&predictions[0], top, unknown);
         answer["nearest"] = nearest.collect();
         Ok(answer)
     }
@@ -229,11 +277,10 @@ impl<B: Backend> Served for Gallery<B> {
         if self.classes.values().map(Vec::len).sum::<usize>() >= MOST_EXAMPLES {
             return Err(GalleryError::Full);
         }
-        let (number, mut classes) = (self.next, self.classes.clone());
+        let (number, mut classes) = (self.numbers.take(1), self.classes.clone());
         let thumbnail = self.keeps_thumbnails.then_some(thumbnail);
         classes.entry(class).or_default().push(Example { number, embedding, thumbnail, digest });
         self.change(classes)?;
-        self.next += 1;
         Ok(Addition::New(number))
     }
 
@@ -247,11 +294,11 @@ impl<B: Backend> Served for Gallery<B> {
 
     fn remove_example(&mut self, number: usize) -> Result<(), GalleryError> {
         let mut classes = self.classes.clone();
-        let found = classes.values_mut().find_map(|of| {
-            let place = of.iter().position(|example| example.number == number)?;
-            Some(of.remove(place))
+        let removed = classes.values_mut().find_map(|examples| {
+            let place = examples.iter().position(|example| example.number == number)?;
+            Some(examples.remove(place))
         });
-        found.ok_or(GalleryError::NoExample(number))?;
+        removed.ok_or(GalleryError::NoExample(number))?;
         classes.retain(|_, of| !of.is_empty());
         self.change(classes)
     }
@@ -261,14 +308,14 @@ impl<B: Backend> Served for Gallery<B> {
             let examples: Vec<_> = of.iter().map(|example| example.number).collect();
             json!({"class": name, "examples": examples})
         });
-        let left_out = self.model.as_ref().and_then(AdaptedModel::left_out);
+        let validation = self.model.as_ref().and_then(AdaptedModel::cross_validation);
         json!({
             "file": self.file.file_name().map(|name| name.to_string_lossy()),
             "backbone": self.backbone.origin().to_string(),
             "method": self.method,
-            "left_out": left_out.map(|found| found.examples()),
-            "left_out_folds": left_out.and_then(|found| found.folds),
-            "left_out_accuracy": left_out.map(|found| rounded(found.accuracy(), 2)),
+            "left_out": validation.map(|validation| validation.examples()),
+            "left_out_folds": validation.and_then(|validation| validation.folds),
+            "left_out_accuracy": validation.map(|validation| rounded(validation.accuracy(), 2)),
             "classes": classes.collect::<Vec<_>>(),
         })
     }

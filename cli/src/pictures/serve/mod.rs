@@ -1,20 +1,26 @@
-//! `fewshot serve`: a page and a JSON interface to an adapted model.
+//! `fewshot serve`: a page and a JSON interface to adapted models.
 
 mod gallery;
+mod model;
+mod models;
 mod routes;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::Arc;
 use std::thread;
 
 use clap::Args;
-use fewshot::adapted::{AdaptedModel, AdaptedModelError, BegunModel};
+use fewshot::adapted::{AdaptedModel, AdaptedModelError};
 use fewshot::data::PictureLimits;
+use fewshot::files::Lock;
+use fewshot::hardware::Bytes;
 
 use super::{Embedder, NetworkSpec, lock};
 use crate::args::{DeviceArgs, first_given};
 use crate::prelude::*;
-use gallery::{Gallery, Served};
+use gallery::{Gallery, Numbers};
+use model::{Model, answer};
+use models::{Folder, Models, OpenError, Opener};
 use routes::App;
 
 pub(crate) const SERVE_HELP: &str = "\
@@ -29,21 +35,26 @@ Programs use the same interface, with a picture as the body of a request or as t
   curl -X DELETE http://127.0.0.1:8080/v1/classes/owl
   curl http://127.0.0.1:8080/v1/model
 
+Of a folder every .fewshot file is a model. It is opened when it is asked for, and closed when --memory has no room for it and another \
+one. The page lets choose among them; the routes of each are below its name:
+
+  curl http://127.0.0.1:8080/v1/models
+  curl --data-binary @photo.jpg http://127.0.0.1:8080/v1/models/birds/predict
+
 Nobody is asked who they are: only programs on this machine are heard, unless --host says otherwise.
 
   fewshot serve birds.fewshot
+  fewshot serve models/ --memory 2GiB
   fewshot serve new.fewshot --backbone efficientnet-lite0:weights.pth
   fewshot serve new.fewshot --backbone runs/mine";
 
-/// Requests that wait for the network, at most; others are refused.
-const WAITING: usize = 256;
-
-const BATCH: usize = 32;
+/// Memory for the models of a folder, where it is not known how much is free.
+const MEMORY: Bytes = Bytes(4 << 30);
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// What `fewshot adapt` has written, or with --backbone a file to write
-    #[arg(value_name = "MODEL")]
+    /// Model that `fewshot adapt` has written, or a folder of them; with --backbone a file to write
+    #[arg(value_name = "MODEL|DIR")]
     model: PathBuf,
     /// Port to listen at; 0 is any that is free
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
@@ -55,13 +66,17 @@ pub(crate) struct ServeArgs {
     /// `fewshot train`
     #[arg(long, value_name = "NAME[:FILE]|RUN")]
     backbone: Option<String>,
-    /// How a new model learns classes from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
+    /// Method by which a new model learns classes from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
     /// [default: simpleshot; with a run of protonet prototypes]
     #[arg(long, requires = "backbone")]
     method: Option<String>,
     /// Keep no small pictures of a new model's examples in its file
     #[arg(long, requires = "backbone")]
     no_thumbnails: bool,
+    /// Memory for the models of a folder that are open at a time, as 2GiB: for their parameters and examples, without what
+    /// an answer takes [default: half of what is free on the device, or 4 GiB where that is not known]
+    #[arg(long, value_name = "AMOUNT")]
+    memory: Option<Bytes>,
     /// Refuse changes
     #[arg(long, conflicts_with = "backbone")]
     read_only: bool,
@@ -83,27 +98,66 @@ impl Work for &ServeArgs {
     type Output = Result;
 
     fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
-        let _lock = match self.read_only {
-            true => None,
-            false => Some(lock(&self.model, "fewshot serve")?),
-        };
+        if self.model.is_dir() {
+            return serve_folder(self, &hardware);
+        }
+        if self.memory.is_some() {
+            return Err(usage!("--memory is for a folder of models"));
+        }
+        let lock = lock_of(&self.model, self.read_only)?;
         let mut gallery = open::<B>(self, hardware.device())?;
+        let (model, tasks) = Model::of(&gallery, lock);
+        let (listener, name) = self.bind()?;
+        let models = Models::One { file: self.model.clone(), model: Arc::new(model) };
+        let app = self.app(models);
+        let server = thread::Builder::new().spawn(move || routes::listen(listener, app));
+        let server = server.map_err(|error| failed!("cannot start the server: {error}"))?;
+        print(name)?;
+        answer(&mut gallery, &tasks);
+        let ended = server.join().map_err(|_| failed!("the server has panicked"))?;
+        ended.map_err(|error| failed!("the server has ended: {error}"))
+    }
+}
+
+impl ServeArgs {
+    /// The socket of requests, and the line that names it.
+    fn bind(&self) -> Result<(TcpListener, String)> {
         let address = SocketAddr::new(self.host, self.port);
         let listener = TcpListener::bind(address)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|error| failed!("cannot listen at {address}: {error}"))?;
         let bound = listener.local_addr().map_err(|error| failed!("no address: {error}"))?;
-        let (sender, tasks) = sync_channel(WAITING);
-        let (preparation, thumbnails) = (gallery.preparation(), gallery.thumbnails());
-        let limits = PictureLimits { pixels: self.max_pixels };
-        let app = App::new(sender, (preparation, limits), self.read_only, thumbnails);
-        let server = thread::Builder::new().spawn(move || routes::listen(listener, app));
-        let server = server.map_err(|error| failed!("cannot start the server: {error}"))?;
-        print(format_args!("{} at http://{bound}", self.model.display()))?;
-        answer(&mut gallery, &tasks);
-        let ended = server.join().map_err(|_| failed!("the server has panicked"))?;
-        ended.map_err(|error| failed!("the server has ended: {error}"))
+        Ok((listener, format!("{} at http://{bound}", self.model.display())))
     }
+
+    fn app(&self, models: Models) -> App {
+        App::new(models, PictureLimits { pixels: self.max_pixels }, self.read_only)
+    }
+}
+
+/// The lock of a model that may be changed.
+fn lock_of(model: &Path, read_only: bool) -> Result<Option<Lock>> {
+    (!read_only).then(|| lock(model, "fewshot serve")).transpose()
+}
+
+fn serve_folder<B: Backend>(args: &ServeArgs, hardware: &HardwareManager<B>) -> Result {
+    if let Some(option) = first_given!(args, backbone, method, no_thumbnails, weights) {
+        return Err(usage!("{option} is for a model, and {} is a folder", args.model.display()));
+    }
+    let half_of_free = hardware.info().memory.free.map(|Bytes(free)| Bytes(free / 2));
+    let memory = args.memory.or(half_of_free).unwrap_or(MEMORY);
+    let (device, numbers, read_only) =
+        (hardware.device().clone(), Numbers::default(), args.read_only);
+    let open: Opener = Box::new(move |file| {
+        let lock = lock_of(file, read_only).map_err(OpenError::Locked)?;
+        let (file, numbers) = (file.to_owned(), numbers.clone());
+        let open = move |device: &B::Device| Gallery::open(&file, None, numbers, device);
+        Ok(Model::start::<B>(device.clone(), lock, open)?)
+    });
+    let app = args.app(Models::Folder(Folder::new(&args.model, memory, open)?));
+    let (listener, name) = args.bind()?;
+    print(name)?;
+    routes::listen(listener, app).map_err(|error| failed!("the server has ended: {error}"))
 }
 
 fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>> {
@@ -114,12 +168,7 @@ fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>> 
             return Err(usage!("{option} is for a new model, which --backbone begins"));
         }
         let weights = args.weights.as_deref();
-        return Ok(match AdaptedModel::open_with_weights(file, weights, device) {
-            Err(AdaptedModelError::TooFewClasses { .. }) => {
-                Gallery::begun(BegunModel::open(file, weights, device)?, file.clone())
-            }
-            model => Gallery::of(model?, file.clone()),
-        });
+        return Gallery::open(file, weights, Numbers::default(), device);
     };
     if file.exists() {
         let file = file.display();
@@ -139,40 +188,4 @@ fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>> 
     }
     let method = args.method.as_deref().unwrap_or(method);
     Ok(Gallery::new(network, method, file.clone(), !args.no_thumbnails))
-}
-
-/// Something to do with the model.
-type Run = Box<dyn FnOnce(&mut dyn Served) + Send>;
-
-/// Something to do with the model and the embedding of a picture.
-type RunEmbedded = Box<dyn FnOnce(&mut dyn Served, Vec<f32>) + Send>;
-
-/// What a request wants of the model.
-enum Task {
-    Run(Run),
-    /// With a prepared picture.
-    Embed {
-        image: Vec<f32>,
-        then: RunEmbedded,
-    },
-}
-
-/// Carries tasks out in their order until nobody can send any more; pictures that wait are embedded together.
-fn answer(gallery: &mut dyn Served, tasks: &Receiver<Task>) {
-    while let Ok(first) = tasks.recv() {
-        let batch: Vec<_> = [first].into_iter().chain(tasks.try_iter().take(BATCH - 1)).collect();
-        let images = batch.iter().filter_map(|task| match task {
-            Task::Embed { image, .. } => Some(image.as_slice()),
-            Task::Run(_) => None,
-        });
-        let mut embeddings = gallery.embed(&images.collect::<Vec<_>>()).into_iter();
-        for task in batch {
-            match task {
-                Task::Embed { then, .. } => {
-                    then(gallery, embeddings.next().expect("one of each picture"));
-                }
-                Task::Run(task) => task(gallery),
-            }
-        }
-    }
 }

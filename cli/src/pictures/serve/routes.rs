@@ -1,27 +1,31 @@
-//! What the server answers to which request.
+//! Routes of the server, and the answers to requests.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, TcpListener};
-use std::sync::mpsc::{SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::multipart::MultipartError;
-use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{
+    DefaultBodyLimit, FromRequest, FromRequestParts, Multipart, Path, Query, RawPathParams,
+    Request, State,
+};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use fewshot::adapted::{AdaptedModelError, THUMBNAIL_SIDE, Thumbnail, digest};
-use fewshot::data::{DataError, Picture, PictureLimits, Preparation, class_name};
+use fewshot::data::{DataError, Picture, PictureLimits, class_name};
+use fewshot::hardware::PoolError;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
-use super::Task;
 use super::gallery::{Addition, GalleryError, Served};
+use super::model::{Model, Unanswered};
+use super::models::{Models, ModelsError, OpenError};
 
 /// Bytes of a request, at most.
 const BODY: usize = 16 << 20;
@@ -32,19 +36,16 @@ const REQUESTS: usize = 64;
 /// Pictures that are decoded at a time, each of which may take 512 MiB.
 const DECODED: usize = 2;
 
-/// What the page may load and from where: nothing from outside.
+/// Sources that the page may load from: none from outside.
 const POLICY: &str = "default-src 'self'; img-src 'self' blob:; frame-ancestors 'none'";
 
 #[derive(Clone)]
 pub(super) struct App {
-    tasks: SyncSender<Task>,
-    preparation: Preparation,
+    models: Arc<Models>,
     limits: PictureLimits,
     read_only: bool,
     requests: Arc<Semaphore>,
     decoding: Arc<Semaphore>,
-    /// Of examples that were added here or have one in the model's file, by number.
-    thumbnails: Arc<Mutex<HashMap<usize, Thumbnail>>>,
 }
 
 struct Refusal(StatusCode, String);
@@ -73,6 +74,33 @@ impl From<GalleryError> for Refusal {
     }
 }
 
+impl From<ModelsError> for Refusal {
+    fn from(error: ModelsError) -> Self {
+        let status = match &error {
+            ModelsError::Unnamed | ModelsError::NoModel(_) => StatusCode::NOT_FOUND,
+            ModelsError::Name(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ModelsError::Open { error, .. } => match error {
+                PoolError::Load(OpenError::Locked(_)) => StatusCode::CONFLICT,
+                PoolError::Full { .. } => StatusCode::SERVICE_UNAVAILABLE,
+                PoolError::TooLarge { .. } => StatusCode::INSUFFICIENT_STORAGE,
+                PoolError::Load(OpenError::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            },
+            ModelsError::Folder { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl From<Unanswered> for Refusal {
+    fn from(reason: Unanswered) -> Self {
+        match reason {
+            Unanswered::Busy => busy(),
+            Unanswered::Ended => failed("the model has failed"),
+            Unanswered::Refused(error) => error.into(),
+        }
+    }
+}
+
 type Answer<T> = Result<T, Refusal>;
 
 #[derive(Deserialize)]
@@ -95,17 +123,21 @@ fn router(app: App) -> Router {
         let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_SECURITY_POLICY, POLICY)];
         get(move || async move { (headers, content) })
     };
+    let model = Router::new()
+        .route("/model", get(describe))
+        .route("/model/file", get(download))
+        .route("/predict", post(predict))
+        .route("/classes/{class}", delete(remove_class))
+        .route("/classes/{class}/examples", post(add))
+        .route("/examples/{number}", delete(remove_example))
+        .route("/examples/{number}/picture", get(thumbnail));
     Router::new()
         .route("/", file("text/html; charset=utf-8", include_str!("page/index.html")))
         .route("/page.css", file("text/css; charset=utf-8", include_str!("page/page.css")))
         .route("/page.js", file("text/javascript; charset=utf-8", include_str!("page/page.js")))
-        .route("/v1/model", get(describe))
-        .route("/v1/model/file", get(download))
-        .route("/v1/predict", post(predict))
-        .route("/v1/classes/{class}", delete(remove_class))
-        .route("/v1/classes/{class}/examples", post(add))
-        .route("/v1/examples/{number}", delete(remove_example))
-        .route("/v1/examples/{number}/picture", get(thumbnail))
+        .route("/v1/models", get(list))
+        .nest("/v1", model.clone())
+        .nest("/v1/models/{model}", model)
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is nothing here".to_owned()) })
         .layer(DefaultBodyLimit::max(BODY))
         .layer(middleware::from_fn_with_state(app.clone(), admitted))
@@ -116,14 +148,15 @@ fn router(app: App) -> Router {
 /// requests than memory is meant for.
 async fn admitted(State(app): State<App>, request: Request, next: Next) -> Answer<Response> {
     let forbidden = |why: &str| Err(Refusal(StatusCode::FORBIDDEN, why.to_owned()));
-    if !of_this_page(request.headers()) {
+    if !is_from_this_page(request.headers()) {
         return forbidden("pages of other sites are not answered");
     }
     if !is_encoded(request.uri().path()) {
         let why = "a % in the path of a request stands before two hexadecimal digits: write %25";
         return Err(Refusal(StatusCode::BAD_REQUEST, why.to_owned()));
     }
-    let reads = request.method().is_safe() || request.uri().path() == "/v1/predict";
+    let (method, path) = (request.method(), request.uri().path());
+    let reads = method.is_safe() || *method == Method::POST && path.ends_with("/predict");
     if app.read_only && !reads {
         return forbidden("this model is served read-only");
     }
@@ -149,9 +182,9 @@ fn is_encoded(path: &str) -> bool {
     after.all(|of| of.len() >= 2 && of.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Whether the host is an address or this machine, no name that another site could let point here, and the page is of
-/// the same host.
-fn of_this_page(headers: &HeaderMap) -> bool {
+/// `true` where the host is an address or this machine, no name that another site could let point here, and the page is
+/// of the same host.
+fn is_from_this_page(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(host) = text(header::HOST) else {
         return false;
@@ -164,6 +197,10 @@ fn of_this_page(headers: &HeaderMap) -> bool {
     let here = name == "localhost" || bare.parse::<IpAddr>().is_ok();
     let origin = headers.get(header::ORIGIN).map(|_| text(header::ORIGIN).unwrap_or_default());
     here && origin.is_none_or(|origin| origin.split_once("://").is_some_and(|(_, of)| of == host))
+}
+
+fn failed(why: &str) -> Refusal {
+    Refusal(StatusCode::INTERNAL_SERVER_ERROR, why.to_owned())
 }
 
 fn busy() -> Refusal {
@@ -225,30 +262,51 @@ struct Decoded {
     thumbnail: Thumbnail,
 }
 
+/// The model that a request names, which stays open until the request is answered.
+struct Asked(Arc<Model>);
+
+impl FromRequestParts<App> for Asked {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
+        let parameters = RawPathParams::from_request_parts(parts, app).await.ok();
+        let name = parameters.iter().flatten().find(|(key, _)| *key == "model");
+        let (models, name) = (app.models.clone(), name.map(|(_, name)| name.to_owned()));
+        // Opening a file takes its time.
+        let model = tokio::task::spawn_blocking(move || models.get(name.as_deref())).await;
+        Ok(Self(model.map_err(|_| failed("the model cannot be opened"))??))
+    }
+}
+
+/// The class in the path of a request.
+#[derive(Deserialize)]
+struct OfClass {
+    class: String,
+}
+
+/// The example in the path of a request.
+#[derive(Deserialize)]
+struct OfExample {
+    number: usize,
+}
+
 impl App {
-    pub(super) fn new(
-        tasks: SyncSender<Task>,
-        (preparation, limits): (Preparation, PictureLimits),
-        read_only: bool,
-        thumbnails: HashMap<usize, Thumbnail>,
-    ) -> Self {
+    pub(super) fn new(models: Models, limits: PictureLimits, read_only: bool) -> Self {
         Self {
-            tasks,
-            preparation,
+            models: models.into(),
             limits,
             read_only,
             requests: Semaphore::new(REQUESTS).into(),
             decoding: Semaphore::new(DECODED).into(),
-            thumbnails: Mutex::new(thumbnails).into(),
         }
     }
 
-    async fn decoded(&self, body: Bytes) -> Answer<Decoded> {
+    async fn decoded(&self, model: &Model, body: Bytes) -> Answer<Decoded> {
         let no_picture = |why: String| Refusal(StatusCode::UNPROCESSABLE_ENTITY, why);
         if body.is_empty() {
             return Err(no_picture("the body of the request is to be a picture".to_owned()));
         }
-        let (preparation, limits) = (self.preparation, self.limits);
+        let (preparation, limits) = (model.preparation, self.limits);
         let permit = self.decoding.clone().acquire_owned().await.map_err(|_| busy())?;
         let decode = move || {
             // Held until it is decoded, even if who asked has left.
@@ -262,58 +320,27 @@ impl App {
             decoded.map_err(|_| no_picture("the picture cannot be decoded".to_owned()))?;
         decoded.map_err(|error: DataError| no_picture(error.to_string()))
     }
-
-    /// What becomes of a task, when its turn has come.
-    async fn outcome<T>(&self, task: impl FnOnce(oneshot::Sender<T>) -> Task) -> Answer<T> {
-        let (reply, answer) = oneshot::channel();
-        let ended =
-            || Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the model has failed".to_owned());
-        self.tasks.try_send(task(reply)).map_err(|error| match error {
-            TrySendError::Full(_) => busy(),
-            TrySendError::Disconnected(_) => ended(),
-        })?;
-        answer.await.map_err(|_| ended())
-    }
-
-    async fn run<T: Send + 'static>(
-        &self,
-        run: impl FnOnce(&mut dyn Served) -> Result<T, GalleryError> + Send + 'static,
-    ) -> Answer<T> {
-        let task = |reply: oneshot::Sender<_>| {
-            // Who asked may have left.
-            Task::Run(Box::new(move |served| drop(reply.send(run(served)))))
-        };
-        Ok(self.outcome(task).await??)
-    }
-
-    async fn embed<T: Send + 'static>(
-        &self,
-        image: Vec<f32>,
-        then: impl FnOnce(&mut dyn Served, Vec<f32>) -> Result<T, GalleryError> + Send + 'static,
-    ) -> Answer<T> {
-        let task = |reply: oneshot::Sender<_>| {
-            let then = Box::new(move |served: &mut dyn Served, embedding| {
-                drop(reply.send(then(served, embedding)));
-            });
-            Task::Embed { image, then }
-        };
-        Ok(self.outcome(task).await??)
-    }
-
-    fn thumbnails(&self) -> MutexGuard<'_, HashMap<usize, Thumbnail>> {
-        self.thumbnails.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-async fn describe(State(app): State<App>) -> Answer<Json<Value>> {
-    let mut found = app.run(|served| Ok(served.describe())).await?;
-    found["read_only"] = json!(app.read_only);
-    found["pictures"] = json!(app.thumbnails().keys().collect::<Vec<_>>());
-    Ok(Json(found))
+async fn list(State(app): State<App>) -> Answer<Json<Value>> {
+    let models = tokio::task::spawn_blocking(move || app.models.describe()).await;
+    Ok(Json(models.map_err(|_| failed("the models cannot be listed"))??))
+}
+
+async fn describe(State(app): State<App>, Asked(model): Asked) -> Answer<Json<Value>> {
+    described(&app, &model).await
+}
+
+async fn described(app: &App, model: &Model) -> Answer<Json<Value>> {
+    let mut description = model.run(|served| Ok(served.describe())).await?;
+    description["read_only"] = json!(app.read_only);
+    description["pictures"] = json!(model.thumbnails().keys().collect::<Vec<_>>());
+    Ok(Json(description))
 }
 
 async fn predict(
     State(app): State<App>,
+    Asked(model): Asked,
     Query(PredictQuery { top, unknown }): Query<PredictQuery>,
     PictureFile(body): PictureFile,
 ) -> Answer<Json<Value>> {
@@ -322,24 +349,25 @@ async fn predict(
         let why = "top is at least 1, and unknown between 0 and 1";
         return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why.to_owned()));
     }
-    let Decoded { image, .. } = app.decoded(body).await?;
+    let Decoded { image, .. } = app.decoded(&model, body).await?;
     let predict = move |served: &mut dyn Served, row: Vec<f32>| served.predict(&row, top, unknown);
-    app.embed(image, predict).await.map(Json)
+    Ok(Json(model.embed(image, predict).await?))
 }
 
 async fn add(
     State(app): State<App>,
-    Path(class): Path<String>,
+    Asked(model): Asked,
+    Path(OfClass { class }): Path<OfClass>,
     PictureFile(body): PictureFile,
 ) -> Answer<(StatusCode, Json<Value>)> {
     let class = class_name(class.trim()).map_err(GalleryError::Name)?;
     let digest = digest(&body);
-    let Decoded { image, thumbnail } = app.decoded(body).await?;
-    let kept = thumbnail.clone();
-    let add = |served: &mut dyn Served, row: Vec<f32>| served.add(class, row, kept, digest);
-    Ok(match app.embed(image, add).await? {
+    let Decoded { image, thumbnail } = app.decoded(&model, body).await?;
+    let copy = thumbnail.clone();
+    let add = |served: &mut dyn Served, row: Vec<f32>| served.add(class, row, thumbnail, digest);
+    Ok(match model.embed(image, add).await? {
         Addition::New(number) => {
-            app.thumbnails().insert(number, thumbnail);
+            model.thumbnails().insert(number, copy);
             (StatusCode::CREATED, Json(json!({ "example": number })))
         }
         Addition::There(number) => {
@@ -348,28 +376,38 @@ async fn add(
     })
 }
 
-async fn remove_class(State(app): State<App>, Path(class): Path<String>) -> Answer<Json<Value>> {
-    let removed = app.run(move |served| served.remove_class(&class)).await?;
-    app.thumbnails().retain(|number, _| !removed.contains(number));
-    describe(State(app)).await
+async fn remove_class(
+    State(app): State<App>,
+    Asked(model): Asked,
+    Path(OfClass { class }): Path<OfClass>,
+) -> Answer<Json<Value>> {
+    let removed = model.run(move |served| served.remove_class(&class)).await?;
+    model.thumbnails().retain(|number, _| !removed.contains(number));
+    described(&app, &model).await
 }
 
-async fn remove_example(State(app): State<App>, Path(number): Path<usize>) -> Answer<Json<Value>> {
-    app.run(move |served| served.remove_example(number)).await?;
-    app.thumbnails().remove(&number);
-    describe(State(app)).await
+async fn remove_example(
+    State(app): State<App>,
+    Asked(model): Asked,
+    Path(OfExample { number }): Path<OfExample>,
+) -> Answer<Json<Value>> {
+    model.run(move |served| served.remove_example(number)).await?;
+    model.thumbnails().remove(&number);
+    described(&app, &model).await
 }
 
-async fn thumbnail(State(app): State<App>, Path(number): Path<usize>) -> Answer<Response> {
-    let thumbnails = app.thumbnails();
-    let Some(bytes) = thumbnails.get(&number) else {
-        return Err(Refusal(StatusCode::NOT_FOUND, format!("no picture of example {number}")));
-    };
-    Ok(([(header::CONTENT_TYPE, "image/jpeg")], bytes.to_vec()).into_response())
+async fn thumbnail(
+    Asked(model): Asked,
+    Path(OfExample { number }): Path<OfExample>,
+) -> Answer<Response> {
+    let thumbnail = model.thumbnails().get(&number).cloned();
+    let missing = || Refusal(StatusCode::NOT_FOUND, format!("no picture of example {number}"));
+    let bytes = thumbnail.ok_or_else(missing)?.to_vec();
+    Ok(([(header::CONTENT_TYPE, "image/jpeg")], bytes).into_response())
 }
 
-async fn download(State(app): State<App>) -> Answer<Response> {
-    let bytes = app.run(|served| served.file()).await?;
+async fn download(Asked(model): Asked) -> Answer<Response> {
+    let bytes = model.run(|served| served.file()).await?;
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream"),
         (header::CONTENT_DISPOSITION, "attachment; filename=\"model.fewshot\""),
@@ -399,7 +437,7 @@ mod tests {
             if let Some(origin) = origin {
                 headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
             }
-            of_this_page(&headers)
+            is_from_this_page(&headers)
         };
         for host in ["127.0.0.1:8080", "localhost:8080", "localhost", "[::1]:8080", "192.168.1.7"] {
             assert!(answered(host, None), "{host}");
@@ -411,6 +449,6 @@ mod tests {
         for origin in ["http://evil.example", "http://127.0.0.1:8081", "null"] {
             assert!(!answered("127.0.0.1:8080", Some(origin)), "{origin}");
         }
-        assert!(!of_this_page(&HeaderMap::new()));
+        assert!(!is_from_this_page(&HeaderMap::new()));
     }
 }

@@ -12,8 +12,9 @@ use fewshot_simd::slots::{groups, slots};
 use rayon::prelude::*;
 
 use super::norm::Norm;
+use super::parameters::{Parameters, SavedParameters};
 use super::per_batch::PerBatch;
-use super::plan::{Parameters, Plan, SavedParameters};
+use super::plan::Plan;
 use super::shape::StackShape;
 use super::slot_run::SlotRun;
 use crate::environment::chosen;
@@ -143,7 +144,7 @@ pub fn forward(
     let mut y = vec![0.0; shape.output().iter().product()];
 
     let pairs = plans.iter().zip(parameters);
-    let packed: Vec<_> = pairs.map(|(plan, of)| SavedParameters::new(body, plan, of)).collect();
+    let packed: Vec<_> = pairs.map(|(plan, of)| plan.saved_parameters(body, of)).collect();
     let weights = plans.iter().zip(&packed);
     let weights = weights.map(|(plan, of)| plan.forward.prepare(body, &of.weight)).collect();
     let stack = Stack { body, plans: &plans, weights, x, batch_images, groups };

@@ -18,8 +18,9 @@ use rayon::prelude::*;
 
 use super::forward::Saved;
 use super::norm::{Norm, Sums};
+use super::parameters::Parameters;
 use super::per_batch::PerBatch;
-use super::plan::{Parameters, Plan};
+use super::plan::Plan;
 use super::reduction::Piece;
 use super::slot_run::SlotRun;
 

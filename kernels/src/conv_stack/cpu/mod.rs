@@ -6,12 +6,12 @@
 //! not depend on the number of threads.
 
 mod backward;
-mod buffer_pool_model;
 mod forward;
 mod jvp;
 mod jvp_of_vjp;
 mod memory;
 mod norm;
+mod parameters;
 mod per_batch;
 mod plan;
 mod reduction;
@@ -20,13 +20,12 @@ mod slot_run;
 #[cfg(test)]
 mod tests;
 
-pub use buffer_pool_model::{BufferPoolModel, InUse};
 pub use shape::{BlockShape, StackShape};
 
 pub(super) use backward::{IntermediateGrads, backward};
 pub(super) use forward::{Pass, Planned, Saved, forward};
 pub(super) use jvp::{SavedTangent, jvp};
 pub(super) use jvp_of_vjp::jvp_of_vjp;
-pub(super) use plan::Parameters;
+pub(super) use parameters::Parameters;
 #[cfg(feature = "cube")]
 pub(super) use shape::Geometry;

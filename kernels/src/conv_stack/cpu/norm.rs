@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use fewshot_simd::activate_vjp::Slope;
 
-use super::plan::{Parameters, SavedParameters};
+use super::parameters::{Parameters, SavedParameters};
 
 /// The statistics and the affine map of one block, padded to whole tiles.
 pub struct Norm {

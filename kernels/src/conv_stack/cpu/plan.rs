@@ -1,4 +1,4 @@
-//! The layout of one block, the cache-sized pieces that it is cut into, and its parameters.
+//! The layout of one block, and its cut into cache-sized pieces.
 
 use std::ops::Range;
 
@@ -10,6 +10,7 @@ use fewshot_simd::instruction_set::InstructionSet;
 use fewshot_simd::layout::{Map, strips};
 
 use super::norm::{Deviation, Norm};
+use super::parameters::{Parameters, SavedParameters};
 use super::shape::{Geometry, StackShape};
 use crate::precision::Precision;
 
@@ -137,6 +138,19 @@ impl Plan {
         packed
     }
 
+    /// Parameters that the derivatives of the block read.
+    ///
+    /// # Panics
+    /// As [`weight`](Self::weight).
+    pub fn saved_parameters(
+        &self,
+        body: &dyn InstructionSet,
+        parameters: &Parameters<'_>,
+    ) -> SavedParameters {
+        let [gamma, beta] = [parameters.gamma, parameters.beta].map(<[f32]>::to_vec);
+        SavedParameters { weight: self.weight(body, parameters), gamma, beta }
+    }
+
     /// The weight as [`turned`](Self::turned) takes it, from what [`weight`](Self::weight) returned.
     pub fn turned_weight(&self, body: &dyn InstructionSet, packed: &[f32]) -> CowBuffer<'static> {
         let taps = [&*self.forward.taps, &self.turned.taps];
@@ -222,51 +236,5 @@ impl Plan {
     pub fn out_rows(&self, rows: &Range<usize>) -> (usize, usize) {
         let pool = if self.block.pool { 2 } else { 1 };
         (rows.start / pool, rows.len() / pool)
-    }
-}
-
-/// Parameters of one block, or tangents of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Parameters<'a> {
-    /// `[o, i, 3, 3]`
-    pub weight: &'a [f32],
-    /// `[o]`
-    pub bias: &'a [f32],
-    /// `[o]`
-    pub gamma: &'a [f32],
-    /// `[o]`
-    pub beta: &'a [f32],
-}
-
-impl<'a> Parameters<'a> {
-    /// The parameters of every block, from four parts of each.
-    ///
-    /// # Panics
-    /// If a block lacks a part.
-    pub fn from_parts(parts: impl IntoIterator<Item = &'a [f32]>) -> Vec<Self> {
-        let mut parts = parts.into_iter();
-        let mut blocks = Vec::new();
-        while let Some(weight) = parts.next() {
-            let [bias, gamma, beta] = [(); 3].map(|()| parts.next().expect("four parts a block"));
-            blocks.push(Self { weight, bias, gamma, beta });
-        }
-        blocks
-    }
-}
-
-/// The part of the parameters of one block that the derivatives read.
-pub struct SavedParameters {
-    /// Packed for the convolution.
-    pub weight: Buffer,
-    /// `[o]`
-    pub gamma: Vec<f32>,
-    /// `[o]`
-    pub beta: Vec<f32>,
-}
-
-impl SavedParameters {
-    pub fn new(body: &dyn InstructionSet, plan: &Plan, parameters: &Parameters<'_>) -> Self {
-        let [gamma, beta] = [parameters.gamma, parameters.beta].map(<[f32]>::to_vec);
-        Self { weight: plan.weight(body, parameters), gamma, beta }
     }
 }

@@ -1,4 +1,4 @@
-//! What a device does at best.
+//! Limits of a device.
 
 mod laws;
 
@@ -10,6 +10,6 @@ laws! {
     }
     on_device {
         a_copy_is_of_what_it_says
-        products_are_right_in_every_way_that_is_told
+        products_are_right_or_refused_with_the_reason
     }
 }

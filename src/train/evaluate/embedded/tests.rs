@@ -39,7 +39,7 @@ fn sampler(rotations: Rotations) -> EpisodeSampler {
 fn shown(sampler: &EpisodeSampler, episodes: Range<usize>) -> Vec<ImageRef> {
     let episodes = episodes.map(|index| sampler.episode(index as u64));
     let parts = [Part::Support, Part::Query];
-    let shown = |episode: Episode| parts.map(|part| episode.shown(part).collect::<Vec<_>>());
+    let shown = |episode: Episode| parts.map(|part| episode.images(part).collect::<Vec<_>>());
     episodes.flat_map(shown).flatten().collect()
 }
 
@@ -103,7 +103,7 @@ fn every_episode_has_the_accuracy_that_it_has_by_its_images() {
     }
 }
 
-/// So that processes that share a test find what one finds, but for queries between two classes.
+/// Processes that share a test get the accuracy of one process, but for queries between two classes.
 #[test]
 fn an_embedding_is_the_same_in_any_batch_but_for_rounding() {
     let device = Default::default();

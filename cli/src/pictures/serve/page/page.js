@@ -2,6 +2,8 @@
 
 const $ = (selector, within = document) => within.querySelector(selector);
 let model = { classes: [], pictures: [] };
+// The path of the model, below which its routes are.
+let base = "v1";
 
 function tell(problem) {
   $("#problem").textContent = problem;
@@ -18,6 +20,31 @@ async function ask(method, path, body) {
   throw new Error(why || `${answer.status} ${answer.statusText}`);
 }
 
+async function refresh() {
+  show(await ask("GET", `${base}/model`));
+}
+
+// Shows the model of the address, or the first one; of several the visitor chooses.
+async function begin() {
+  const names = (await ask("GET", "v1/models")).models.map(({ model: name }) => name);
+  const choice = $("#choice select");
+  choice.replaceChildren(...names.map((name) => new Option(name, name)));
+  $("#choice").hidden = names.length < 2;
+  const address = (name) => `#${encodeURIComponent(name)}`;
+  const choose = async (name) => {
+    base = `v1/models/${encodeURIComponent(name)}`;
+    choice.value = name;
+    $("#answers").replaceChildren();
+    tell("");
+    await refresh();
+  };
+  choice.onchange = () => {
+    history.replaceState(null, "", address(choice.value));
+    attempt(() => choose(choice.value));
+  };
+  await choose(names.find((name) => address(name) === location.hash) ?? names[0]);
+}
+
 // Runs what may be refused, and says so.
 async function attempt(run) {
   try {
@@ -27,8 +54,8 @@ async function attempt(run) {
   }
 }
 
-const classPath = (name) => `v1/classes/${encodeURIComponent(name)}`;
-const pictureOf = (number) => (model.pictures.includes(number) ? `v1/examples/${number}/picture` : null);
+const classPath = (name) => `${base}/classes/${encodeURIComponent(name)}`;
+const pictureOf = (number) => (model.pictures.includes(number) ? `${base}/examples/${number}/picture` : null);
 
 function plural(count, what) {
   return `${count} ${what}${count === 1 ? "" : "s"}`;
@@ -52,6 +79,7 @@ function show(found) {
   const accuracy = model.left_out_accuracy === null ? "" :
     `, ${model.left_out_accuracy} % right of ${plural(model.left_out, "example")} left out in turn`;
   $("#about").textContent = `${model.method} on ${model.backbone}${accuracy}`;
+  $("#download").href = `${base}/model/file`;
   $("#download").hidden = model.classes.length === 0;
   $("#classes").replaceChildren(...model.classes.map(card));
 }
@@ -69,7 +97,7 @@ function card({ class: name, examples }) {
     const button = document.createElement("button");
     button.title = `Remove example ${number}`;
     button.append(shown(number));
-    button.onclick = () => attempt(async () => show(await ask("DELETE", `v1/examples/${number}`)));
+    button.onclick = () => attempt(async () => show(await ask("DELETE", `${base}/examples/${number}`)));
     item.append(button);
     return item;
   }));
@@ -81,15 +109,17 @@ function card({ class: name, examples }) {
 async function teach(name, files) {
   tell("");
   const refused = [];
+  // Of the model that is shown now, whichever is chosen meanwhile.
+  const path = `${classPath(name)}/examples`;
   for (const file of files) {
     try {
-      await ask("POST", `${classPath(name)}/examples`, file);
+      await ask("POST", path, file);
     } catch (error) {
       refused.push(`${file.name}: ${error.message}`);
     }
   }
   if (refused.length) tell(refused.join("\n"));
-  await attempt(async () => show(await ask("GET", "v1/model")));
+  await attempt(refresh);
 }
 
 async function classify(file) {
@@ -99,7 +129,7 @@ async function classify(file) {
   $(".correct", answer).hidden = true;
   $("#answers").prepend(answer);
   try {
-    const found = await ask("POST", "v1/predict?top=5&unknown=0.5", file);
+    const found = await ask("POST", `${base}/predict?top=5&unknown=0.5`, file);
     $(".verdict", answer).textContent = found.class ?? "none of these classes";
     $(".bars", answer).append(...found.classes.map(bar));
     $(".nearest", answer).append("Nearest examples: ");
@@ -168,4 +198,4 @@ takes($("#new .drop"), async (files) => {
 $("#new").onsubmit = (event) => event.preventDefault();
 // A picture dropped beside all places would replace the page.
 for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
-attempt(async () => show(await ask("GET", "v1/model")));
+attempt(begin);

@@ -13,7 +13,7 @@ use std::ops::Range;
 use fewshot_simd::instruction_set::{InstructionSet, bodies};
 
 use super::forward::{Output, Pass, Planned, Saved, forward};
-use super::plan::Parameters;
+use super::parameters::Parameters;
 use super::shape::{BlockShape, StackShape};
 use crate::noise::Noise;
 use crate::precision::Precision;

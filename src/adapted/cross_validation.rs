@@ -1,29 +1,29 @@
-//! What a model makes of examples that it was not learned from.
+//! Classification of examples by models that were not learned from them.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::calibration::{self, Calibration};
-use super::support;
+use super::examples::support;
 use crate::data::Features;
 use crate::learners::heads::{AnyHead, Head};
 
 /// Parts that examples are left out in, at most; where there are more examples, several are left out at once.
 const FOLDS: usize = 128;
 
-/// How examples were classified by models that were learned from others.
+/// Classifications of examples by models that were learned from the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LeftOut {
-    /// How many examples of the class of a row were taken for that of a column; `[classes][classes]`. Classes with one
-    /// example are columns only.
+pub struct CrossValidation {
+    /// Number of examples of the class of a row that were taken for the class of a column; `[classes][classes]`.
+    /// Classes with one example are columns only.
     pub confusion: Vec<Vec<usize>>,
     /// Number of parts that the examples were divided into, each part left out as a whole; the number of
     /// examples where each was left out alone. `None` for models whose file does not note it.
     pub folds: Option<usize>,
 }
 
-impl LeftOut {
+impl CrossValidation {
     /// A fault of numbers that were read for these examples, if there is one.
     pub(super) fn fault(&self, examples: &Features) -> Option<String> {
         let classes = examples.classes();
@@ -47,7 +47,7 @@ impl LeftOut {
             .then(|| format!("it says that {left_out} examples were left out in {folds} folds"))
     }
 
-    /// How many examples were left out.
+    /// Number of examples that were left out.
     pub fn examples(&self) -> usize {
         self.confusion.iter().flatten().sum()
     }
@@ -64,19 +64,19 @@ impl LeftOut {
         let all = rows.flat_map(|(own, row)| {
             row.iter().enumerate().map(move |(taken, count)| ([own, taken], *count))
         });
-        let mut found: Vec<_> =
+        let mut mistakes: Vec<_> =
             all.filter(|([own, taken], count)| own != taken && *count > 0).collect();
-        found.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        found
+        mistakes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        mistakes
     }
 }
 
-/// Leaves every example of a class with several out once, and calibrates by what is made of them.
-pub(super) fn left_out<B: Backend>(
+/// Leaves every example of a class with several out once, and calibrates by their classifications.
+pub(super) fn cross_validate<B: Backend>(
     head: &AnyHead<B>,
     examples: &Features,
     device: &B::Device,
-) -> (Option<LeftOut>, Calibration) {
+) -> (Option<CrossValidation>, Calibration) {
     let several = (0..examples.classes()).filter(|&class| examples.examples(class) > 1);
     let rows: Vec<_> =
         several.flat_map(|class| examples.rows_of(class).map(move |row| (row, class))).collect();
@@ -90,9 +90,9 @@ pub(super) fn left_out<B: Backend>(
     for fold in 0..folds {
         // Neighbours are of one class, so that those left out at once are of many.
         let out: Vec<_> = rows.iter().skip(fold).step_by(folds).copied().collect();
-        let kept: Vec<_> =
+        let support_rows: Vec<_> =
             (0..examples.rows()).filter(|row| out.iter().all(|(out, _)| out != row)).collect();
-        let fitted = head.fit(support(examples, &kept, device));
+        let fitted = head.fit(support(examples, &support_rows, device));
         let queries = out.iter().flat_map(|(row, _)| examples.row(*row).to_vec()).collect();
         let queries = TensorData::new::<f32, _>(queries, [1, out.len(), examples.length()]);
         let logits = fitted.logits(Tensor::from_data(queries, device)).into_data();
@@ -114,7 +114,7 @@ pub(super) fn left_out<B: Backend>(
     let (near, far): (Vec<_>, Vec<_>) = rows.iter().map(similar).unzip();
     let temperature = calibration::temperature(&all, &labels);
     let known = calibration::known(&near, &far);
-    (Some(LeftOut { confusion, folds: Some(folds) }), Calibration { temperature, known })
+    (Some(CrossValidation { confusion, folds: Some(folds) }), Calibration { temperature, known })
 }
 
 /// Logits are equal that differ by no more than this part of the larger one: by rounding.

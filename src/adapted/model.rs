@@ -1,0 +1,263 @@
+//! A classifier of pictures: a network, the embeddings of its examples, and the head that is learned from these.
+
+use std::path::Path;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use serde::Serialize;
+
+use super::calibration::{self, Calibration};
+use super::cross_validation::{self, CrossValidation, cross_validate};
+use super::examples::{check, class_names, support};
+use super::model_file::Content;
+use super::unfitted::UnfittedModel;
+use super::{AdaptedModelError, PretrainedBackbone, Result};
+use crate::data::{Features, Picture};
+use crate::learners::heads::{AnyHead, FittedHead, HEAD_NAMES, Head, TRAINED_ON_EPISODES};
+
+/// A classifier of pictures, learned from a few of each class.
+///
+/// # Example
+/// ```no_run
+/// use burn::backend::Flex;
+/// use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
+/// use fewshot::data::Picture;
+///
+/// let device = Default::default();
+/// let backbone = PretrainedBackbone::<Flex>::load("dinov2-s", "dinov2_vits14_pretrain.pth", &device)?;
+/// let model = AdaptedModel::from_folder(backbone, "simpleshot", "birds")?;
+/// model.write("birds.fewshot")?;
+///
+/// let model = AdaptedModel::<Flex>::open("birds.fewshot", &device)?;
+/// let predictions = model.predict(&[Picture::open("photo.jpg")?])?;
+/// println!("{}: {:.2}", predictions[0].class(), predictions[0].probability());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AdaptedModel<B: Backend> {
+    pub(super) unfitted: UnfittedModel<B>,
+    calibration: Calibration,
+    cross_validation: Option<CrossValidation>,
+    means: Vec<Vec<f64>>,
+    fitted: FittedHead<B>,
+}
+
+/// Classification of a picture.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Every class with its probability, the likeliest first.
+    pub classes: Vec<(String, f64)>,
+    /// Probability that the picture is of a known class at all, from 0 to 1; `None` where no class has two
+    /// examples, whose distance says how near is near enough.
+    pub known: Option<f64>,
+}
+
+impl Prediction {
+    /// The likeliest class.
+    pub fn class(&self) -> &str {
+        &self.classes[0].0
+    }
+
+    /// The probability of the likeliest class.
+    pub fn probability(&self) -> f64 {
+        self.classes[0].1
+    }
+}
+
+impl<B: Backend> AdaptedModel<B> {
+    /// The methods there are: [heads](HEAD_NAMES) that need no training on episodes.
+    pub fn methods() -> Vec<&'static str> {
+        HEAD_NAMES.iter().copied().filter(|name| !TRAINED_ON_EPISODES.contains(name)).collect()
+    }
+
+    /// Learns the classes of `examples`, embeddings that the backbone has made.
+    ///
+    /// # Errors
+    /// With fewer than two classes, with an unknown method, where all embeddings are equal, where a class has no [plain name](class_name), and where
+    /// a value of an embedding is above 1e15.
+    pub fn adapt(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        examples: Features,
+    ) -> Result<Self> {
+        check(&examples)?;
+        let head = head::<B>(method, &examples, backbone.device())?;
+        if cross_validation::all_equal(&examples) {
+            return Err(AdaptedModelError::AllEqual { embeddings: examples.rows() });
+        }
+        let (cross_validation, calibration) = cross_validate(&head, &examples, backbone.device());
+        let (thumbnails, digests) = (vec![None; examples.rows()], vec![None; examples.rows()]);
+        let method = method.to_owned();
+        let unfitted = UnfittedModel { backbone, method, examples, thumbnails, digests };
+        Ok(Self::fit(unfitted, &head, calibration, cross_validation))
+    }
+
+    fn fit(
+        unfitted: UnfittedModel<B>,
+        head: &AnyHead<B>,
+        calibration: Calibration,
+        cross_validation: Option<CrossValidation>,
+    ) -> Self {
+        let rows: Vec<_> = (0..unfitted.examples.rows()).collect();
+        let fitted = head.fit(support(&unfitted.examples, &rows, unfitted.backbone.device()));
+        let means = cross_validation::means(&unfitted.examples);
+        Self { unfitted, calibration, cross_validation, means, fitted }
+    }
+
+    /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does, if they are not in the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no model, one of a later version or one of a single class
+    /// ([`UnfittedModel`]), or the weights are not found.
+    pub fn open(path: impl AsRef<Path>, device: &B::Device) -> Result<Self> {
+        Self::open_with_weights(path, None, device)
+    }
+
+    /// The same with the weights at a place that is known.
+    ///
+    /// # Errors
+    /// The reasons of [`open`](Self::open), and weights that are not the model's, or are in its file.
+    pub fn open_with_weights(
+        path: impl AsRef<Path>,
+        weights: Option<&Path>,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        let content = Content::read(path)?;
+        let head = head::<B>(&content.metadata.method, &content.examples, device)?;
+        let (calibration, cross_validation) =
+            (content.metadata.calibration, content.metadata.cross_validation.clone());
+        let unfitted = content.unfitted(path, weights, device)?;
+        Ok(Self::fit(unfitted, &head, calibration, cross_validation))
+    }
+
+    /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone; of one that
+    /// was trained here the weights, too; and the [small pictures](Self::thumbnails) that there are, up to 48 MiB.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result {
+        self.unfitted.content(self.calibration, self.cross_validation.clone()).write(path.as_ref())
+    }
+
+    /// Classifies pictures.
+    ///
+    /// # Errors
+    /// Where probabilities of a picture are not finite.
+    pub fn predict(&self, pictures: &[Picture]) -> Result<Vec<Prediction>> {
+        self.classify(&self.unfitted.backbone.embed(pictures).0)
+    }
+
+    /// Classifies pictures that its [backbone](PretrainedBackbone::embed) has embedded; the embeddings follow one another.
+    ///
+    /// # Errors
+    /// Where probabilities of a picture are not finite.
+    ///
+    /// # Panics
+    /// When these are not whole embeddings.
+    pub fn classify(&self, embeddings: &[f32]) -> Result<Vec<Prediction>> {
+        let length = self.unfitted.examples.length();
+        assert!(embeddings.len().is_multiple_of(length), "embeddings have {length} values");
+        if embeddings.is_empty() {
+            return Ok(Vec::new());
+        }
+        let shape = [1, embeddings.len() / length, length];
+        let queries = TensorData::new(embeddings.to_vec(), shape);
+        let queries = Tensor::<B, 3>::from_data(queries, self.unfitted.backbone.device());
+        let logits: Vec<f32> = self.fitted.logits(queries).into_data().iter().collect();
+        let names = self.class_names();
+        let prediction = |(logits, row): (&[f32], &[f32])| {
+            let mut classes: Vec<_> =
+                names.iter().cloned().zip(softmax(logits, self.calibration.temperature)).collect();
+            classes.sort_by(|one, other| other.1.total_cmp(&one.1));
+            let nearest = self.means.iter().map(|mean| cross_validation::cosine(mean, row));
+            let nearest = nearest.fold(-1.0, f64::max);
+            let known = self.calibration.known;
+            let known = known.map(|[slope, offset]| calibration::sigmoid(slope * nearest + offset));
+            Prediction { classes, known }
+        };
+        let rows = embeddings.chunks_exact(length);
+        let predictions: Vec<_> =
+            logits.chunks_exact(names.len()).zip(rows).map(prediction).collect();
+        let finite = |prediction: &Prediction| {
+            let probabilities = prediction.classes.iter().map(|(_, probability)| *probability);
+            probabilities.chain(prediction.known).all(f64::is_finite)
+        };
+        match predictions.iter().position(|prediction| !finite(prediction)) {
+            None => Ok(predictions),
+            Some(place) => {
+                let (picture, pictures) = (place + 1, predictions.len());
+                Err(AdaptedModelError::NotFinite { picture, pictures })
+            }
+        }
+    }
+
+    /// The examples whose embeddings have the largest cosines to one, by their rows in [`examples`](Self::examples), the
+    /// nearest first: at most `count`.
+    ///
+    /// # Panics
+    /// When the embedding has another length.
+    pub fn nearest(&self, embedding: &[f32], count: usize) -> Vec<(usize, f64)> {
+        assert_eq!(embedding.len(), self.unfitted.examples.length(), "values of an embedding");
+        let embedding: Vec<_> = embedding.iter().copied().map(f64::from).collect();
+        let cosine =
+            |row| (row, cross_validation::cosine(&embedding, self.unfitted.examples.row(row)));
+        let mut rows: Vec<_> = (0..self.unfitted.examples.rows()).map(cosine).collect();
+        rows.sort_by(|one, other| other.1.total_cmp(&one.1));
+        rows.truncate(count);
+        rows
+    }
+
+    /// Names of the classes, sorted.
+    pub fn class_names(&self) -> Vec<String> {
+        class_names(&self.unfitted.examples)
+    }
+
+    /// The embeddings that the classes were learned from.
+    pub fn examples(&self) -> &Features {
+        &self.unfitted.examples
+    }
+
+    /// Name of the method.
+    pub fn method(&self) -> &str {
+        &self.unfitted.method
+    }
+
+    /// The examples that it was learned from, with the network.
+    pub fn unfitted(&self) -> &UnfittedModel<B> {
+        &self.unfitted
+    }
+
+    /// The network.
+    pub fn backbone(&self) -> &PretrainedBackbone<B> {
+        &self.unfitted.backbone
+    }
+
+    /// `true` where predictions have the probability of a known class at all.
+    pub fn knows_unknown(&self) -> bool {
+        self.calibration.known.is_some()
+    }
+
+    /// Classifications of examples by models of the others; `None` where no class has two.
+    pub fn cross_validation(&self) -> Option<&CrossValidation> {
+        self.cross_validation.as_ref()
+    }
+}
+
+/// The head of this name for embeddings such as these.
+fn head<B: Backend>(method: &str, examples: &Features, device: &B::Device) -> Result<AnyHead<B>> {
+    if examples.classes() < 2 {
+        return Err(AdaptedModelError::TooFewClasses { classes: examples.classes() });
+    }
+    let known = AdaptedModel::<B>::methods();
+    let named = known.contains(&method).then_some(method);
+    let head = named.and_then(|name| AnyHead::with_name(name, [examples.length(), 1, 1], device));
+    head.ok_or_else(|| AdaptedModelError::UnknownMethod { name: method.to_owned(), known })
+}
+
+fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let each = logits.iter().map(|&x| (f64::from(x - most) / temperature).exp());
+    let each: Vec<_> = each.collect();
+    let total: f64 = each.iter().sum();
+    each.iter().map(|x| x / total).collect()
+}
