@@ -227,6 +227,3 @@ fn halves_mut(floats: &mut [f32]) -> &mut [u16] {
     // SAFETY: as above; and whatever is written, it is a float.
     unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), 2 * floats.len()) }
 }
-
-#[cfg(test)]
-mod tests;

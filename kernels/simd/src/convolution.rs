@@ -350,3 +350,6 @@ fn runs(taps: impl Iterator<Item = (usize, usize)>, tile: usize) -> Vec<Run> {
     }
     runs
 }
+
+#[cfg(test)]
+mod tests;

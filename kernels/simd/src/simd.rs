@@ -290,6 +290,7 @@ pub(super) use transposed_quarters;
 #[cfg(test)]
 mod tests {
     use super::{Simd, WHOLE};
+    use crate::instruction_set::bodies;
     use crate::portable::Portable;
     #[cfg(target_arch = "x86_64")]
     use crate::{avx2::Avx2, avx512::Avx512};
@@ -321,7 +322,8 @@ mod tests {
         }
     }
 
-    fn follows_its_words<S: Simd>(simd: S) {
+    /// Asserts what every operation does, and returns the name of the set.
+    fn follows_its_words<S: Simd>(simd: S) -> &'static str {
         let either = |a: f32, b: f32| a.is_nan() || b.is_nan();
         check((simd, "splat"), |_, _, _| simd.splat(2.5), |_, _, _| 2.5);
         check((simd, "add"), |a, b, _| simd.add(a, b), |a, b, _| a + b);
@@ -358,22 +360,28 @@ mod tests {
             simd.store(&mut got, simd.power_of_two(simd.splat(WHOLE + power as f32)));
             assert_eq!(got, vec![2.0f32.powi(power); S::WIDTH], "{} 2^{power}", S::NAME);
         }
-    }
-
-    #[test]
-    fn portable_vectors_follow_their_words() {
-        follows_its_words(Portable::<4>);
-        follows_its_words(Portable::<16>);
-    }
-
-    #[test]
-    #[cfg(target_arch = "x86_64")]
-    fn the_vectors_of_this_processor_follow_their_words() {
-        if let Some(simd) = Avx2::detect() {
-            follows_its_words(simd);
+        let matrix: Vec<f32> = (0..S::WIDTH * S::WIDTH).map(|i| i as f32).collect();
+        let mut turned = vec![0.0; matrix.len()];
+        simd.transpose((&matrix, S::WIDTH), (&mut turned, S::WIDTH), S::WIDTH);
+        for (i, value) in turned.into_iter().enumerate() {
+            let expected = matrix[i % S::WIDTH * S::WIDTH + i / S::WIDTH];
+            assert_eq!(value, expected, "{} transpose at {i}", S::NAME);
         }
-        if let Some(simd) = Avx512::detect() {
-            follows_its_words(simd);
+        S::NAME
+    }
+
+    #[test]
+    fn every_set_follows_its_words() {
+        let mut checked = vec![follows_its_words(Portable::<4>), follows_its_words(Portable::<16>)];
+        #[cfg(target_arch = "x86_64")]
+        checked.extend(
+            [Avx2::detect().map(follows_its_words), Avx512::detect().map(follows_its_words)]
+                .into_iter()
+                .flatten(),
+        );
+        // AMX has the vectors of AVX-512.
+        for body in bodies().into_iter().filter(|body| body.amx().is_none()) {
+            assert!(checked.contains(&body.name()), "{} was not checked", body.name());
         }
     }
 }
