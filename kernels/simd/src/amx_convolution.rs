@@ -30,7 +30,7 @@ pub struct BlockProduct<'a> {
     pub blocks: &'a [[usize; 2]],
     /// Where every step begins in `a`, from the start of the block on, and in `b`.
     pub steps: &'a [[usize; 2]],
-    /// Whether products are added to `c` or replace it.
+    /// Adds products to `c` instead of replacing it.
     pub accumulate: bool,
 }
 

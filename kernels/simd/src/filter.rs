@@ -11,12 +11,17 @@ use super::layout::Tap;
 /// Shape of a weight `[o, i, side, side]`, of `o` output channels and `i` input channels.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter {
+    /// Output channels.
     pub o: usize,
+    /// Input channels.
     pub i: usize,
+    /// Height and width of the window.
     pub side: usize,
 }
 
 impl Filter {
+    /// Number of weights.
+    #[inline]
     pub fn len(&self) -> usize {
         self.o * self.i * self.side * self.side
     }
@@ -171,7 +176,7 @@ mod tests {
     use crate::integers;
     use crate::layout::Map;
 
-    /// That every weight lies at its tap, for its channel on either side, and zeros where there is none.
+    /// Every weight lies at its tap, for its channel on either side, and zeros where there is none.
     #[test]
     fn turned_weights_lie_where_taps_read_them() {
         for body in bodies() {
@@ -187,13 +192,13 @@ mod tests {
                 let taps = map(i, 1).taps();
                 let turned = Convolution::turned(&map(o, 1), map(i, 0), stride, 2).taps;
                 let packed = filter.pack_turned(body, &weight, [&taps, &turned]);
-                for (at, &found) in packed.iter().enumerate() {
+                for (at, &packed) in packed.iter().enumerate() {
                     let (channel, tap) = (at / (turned.len() * lane) * lane + at % lane, at / lane);
                     let tap = turned[tap % turned.len()];
                     let [row, column] = tap.at.map(|at| 2 - at);
                     let place = ((tap.channel * i + channel) * 3 + row) * 3 + column;
-                    let wanted = if channel < i { weight[place] } else { 0.0 };
-                    assert_eq!(found, wanted, "{} {filter:?}, stride {stride}", body.name());
+                    let expected = if channel < i { weight[place] } else { 0.0 };
+                    assert_eq!(packed, expected, "{} {filter:?}, stride {stride}", body.name());
                 }
             }
         }

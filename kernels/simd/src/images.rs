@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::buffers::Buffer;
 use super::slots::split;
 
-/// Which images of a feature map are stored.
+/// Images of a feature map that are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// Every image.

@@ -27,13 +27,15 @@ pub struct RankUpdate<'a> {
     pub left: &'a [f32],
     /// Distance between the summands of the left factor.
     pub left_step: usize,
-    /// What to multiply the left factor with.
+    /// Factor of the left factor.
     pub rate: f32,
     /// The right factor: of one summand a row of `columns` floats, of more as [`tiles`] packs them.
     pub right: &'a [f32],
+    /// Floats of a row.
     pub columns: usize,
+    /// Outer products that are added.
     pub summands: usize,
-    /// What to multiply the old rows with: a value for each, or one for all.
+    /// Factor of the old rows: a value for each, or one for all.
     pub kept: &'a [f32],
 }
 
@@ -112,7 +114,7 @@ struct Panel<'a> {
     summands: usize,
     /// The left factor: a group of rows after the other, the scalars of a summand side by side.
     left: &'a [f32],
-    /// What to multiply the old rows with.
+    /// Factor of the old rows.
     kept: [f32; BLOCK],
 }
 

@@ -20,7 +20,7 @@ pub fn even_parts(count: usize, parts: usize) -> impl ExactSizeIterator<Item = [
 pub trait Simd: Copy {
     /// `WIDTH` floats.
     type Vector: Copy;
-    /// What the set of instructions is called.
+    /// Name of the set of instructions.
     const NAME: &'static str;
     /// Floats in a vector.
     const WIDTH: usize;
@@ -73,10 +73,10 @@ pub trait Simd: Copy {
         }
     }
 
-    /// As [`read_first`](Self::read_first), and without a mask if the count is `WIDTH`.
+    /// Reads as [`read_first`](Self::read_first) does, and without a mask if the count is `WIDTH`.
     ///
     /// # Safety
-    /// As of that.
+    /// The same as there.
     #[inline(always)]
     unsafe fn read_up_to(self, from: *const f32, count: usize) -> Self::Vector {
         // SAFETY: as the caller promises.
@@ -88,10 +88,10 @@ pub trait Simd: Copy {
         }
     }
 
-    /// As [`write_first`](Self::write_first), and without a mask if the count is `WIDTH`.
+    /// Writes as [`write_first`](Self::write_first) does, and without a mask if the count is `WIDTH`.
     ///
     /// # Safety
-    /// As of that.
+    /// The same as there.
     #[inline(always)]
     unsafe fn write_up_to(self, to: *mut f32, count: usize, value: Self::Vector) {
         // SAFETY: as the caller promises.
@@ -103,9 +103,13 @@ pub trait Simd: Copy {
         }
     }
 
+    /// `a + b`.
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a - b`.
     fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a * b`.
     fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a / b`.
     fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
     /// `a * b + c`.
@@ -236,7 +240,7 @@ pub(super) use with_rows;
 
 /// Operations of [`Simd`] that are one instruction, all of which the type proves: those that fill,
 /// read and write a vector, then others.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! single_instructions {
     ($vector:ty: $splat:ident, $read:ident, $write:ident;
      $($name:ident($($arg:ident),*): $instruction:ident,)*) => {
@@ -267,7 +271,7 @@ macro_rules! single_instructions {
         )*
     };
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use single_instructions;
 
 /// The transposes of 4x4 blocks that lie side by side in four vectors.
@@ -291,6 +295,8 @@ pub(super) use transposed_quarters;
 mod tests {
     use super::{Simd, WHOLE};
     use crate::instruction_set::bodies;
+    #[cfg(target_arch = "aarch64")]
+    use crate::neon::Neon;
     use crate::portable::Portable;
     #[cfg(target_arch = "x86_64")]
     use crate::{avx2::Avx2, avx512::Avx512};
@@ -298,11 +304,11 @@ mod tests {
     const VALUES: [f32; 9] =
         [0.0, -0.0, 1.5, -2.5, 3.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];
 
-    /// Asserts that `operation` does in every lane what `wanted` says.
+    /// Asserts that `operation` does in every lane as `expected` does.
     fn check<S: Simd>(
         (simd, name): (S, &str),
         operation: impl Fn(S::Vector, S::Vector, S::Vector) -> S::Vector,
-        wanted: impl Fn(f32, f32, f32) -> f32,
+        expected: impl Fn(f32, f32, f32) -> f32,
     ) {
         let all = VALUES.len().pow(3);
         for first in (0..all).step_by(S::WIDTH) {
@@ -314,10 +320,10 @@ mod tests {
             let mut got = vec![0.0; S::WIDTH];
             simd.store(&mut got, operation(simd.load(&a), simd.load(&b), simd.load(&c)));
             for (i, &got) in got.iter().enumerate() {
-                let wanted = wanted(a[i], b[i], c[i]);
-                let same = got == wanted || got.is_nan() && wanted.is_nan();
+                let expected = expected(a[i], b[i], c[i]);
+                let same = got == expected || got.is_nan() && expected.is_nan();
                 let (a, b, c) = (a[i], b[i], c[i]);
-                assert!(same, "{} {name} of {a} {b} {c}: {got}, not {wanted}", S::NAME);
+                assert!(same, "{} {name} of {a} {b} {c}: {got}, not {expected}", S::NAME);
             }
         }
     }
@@ -352,8 +358,8 @@ mod tests {
             );
             // SAFETY: so many are writable.
             unsafe { simd.write_first(got.as_mut_ptr(), count, simd.splat(5.0)) };
-            let wanted = |i| if i < count { 5.0 } else { 0.0 };
-            assert!((0..S::WIDTH).all(|i| got[i] == wanted(i)), "{} {count}: {got:?}", S::NAME);
+            let expected = |i| if i < count { 5.0 } else { 0.0 };
+            assert!((0..S::WIDTH).all(|i| got[i] == expected(i)), "{} {count}: {got:?}", S::NAME);
         }
         for power in -126..=127 {
             let mut got = vec![0.0; S::WIDTH];
@@ -379,6 +385,8 @@ mod tests {
                 .into_iter()
                 .flatten(),
         );
+        #[cfg(target_arch = "aarch64")]
+        checked.extend(Neon::detect().map(follows_its_words));
         // AMX has the vectors of AVX-512.
         for body in bodies().into_iter().filter(|body| body.amx().is_none()) {
             assert!(checked.contains(&body.name()), "{} was not checked", body.name());

@@ -38,15 +38,15 @@ pub struct Winograd {
 /// Room for the products of [`PATCHES`] patches, or for operands and products of
 /// [`AmxConvolution`](super::amx_convolution::AmxConvolution).
 pub struct Scratch {
-    /// Of the input of every term, `[products, patches, channels]`.
+    /// Transformed input of every term, `[products, patches, channels]`.
     pub(super) inputs: Vec<Buffer>,
-    /// Of one tile of the output, `[products, patches, lanes]`.
+    /// Products of one tile of the output, `[products, patches, lanes]`.
     pub(super) out: Buffer,
 }
 
 impl Scratch {
     /// Buffers of these lengths, the last for products; none without a length.
-    pub fn of(lengths: &[usize]) -> Option<Self> {
+    pub fn new(lengths: &[usize]) -> Option<Self> {
         let (out, inputs) = lengths.split_last()?;
         let inputs = inputs.iter().copied().map(Buffer::stale).collect();
         Some(Self { inputs, out: Buffer::stale(*out) })

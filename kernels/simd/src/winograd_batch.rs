@@ -29,7 +29,7 @@ struct Expanded {
 }
 
 impl Winograd {
-    /// Whether all images are taken at once.
+    /// True if all images are taken at once.
     pub fn is_wide(&self) -> bool {
         self.input.channels * self.out.channels >= WIDE
     }
