@@ -149,7 +149,7 @@ impl Moments {
     }
 
     /// Mean and biased variance of channel `c`.
-    pub fn of(&self, c: usize) -> (f64, f64) {
+    pub fn channel(&self, c: usize) -> (f64, f64) {
         (self.mean[c], self.squares[c] / self.count[c])
     }
 }
