@@ -22,7 +22,7 @@ pub struct Filter {
 impl Filter {
     /// Number of weights.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn weights(&self) -> usize {
         self.o * self.i * self.side * self.side
     }
 
@@ -33,7 +33,7 @@ impl Filter {
         let mut packed = Buffer::stale(self.o.div_ceil(tile) * taps.len() * tile);
         each_tile(
             packed.chunks_exact_mut(taps.len() * tile).enumerate(),
-            self.len(),
+            self.weights(),
             |(k, packed)| {
                 place(body, (&weight[k * tile * row..], self.o - k * tile), &places, packed);
             },
@@ -54,7 +54,7 @@ impl Filter {
         let to = self.places(turned, self.o, |at| at.map(|at| self.side - 1 - at), tile);
         let mut out = Buffer::stale(self.i.div_ceil(tile) * turned.len() * tile);
         let tiles = out.chunks_exact_mut(turned.len() * tile).enumerate();
-        each_tile(tiles, self.len(), |(i, out)| {
+        each_tile(tiles, self.weights(), |(i, out)| {
             // The channels of a tile are adjacent at each position, on both sides.
             for (o, packed) in packed.chunks_exact(taps.len() * tile).enumerate() {
                 for position in 0..area {
@@ -88,7 +88,7 @@ impl Filter {
         let (tile, row) = (body.tile(), self.i * self.area());
         let places = self.places(taps, self.i, |at| at, tile);
         let tiles = packed.chunks_exact(taps.len() * tile);
-        each_tile(tiles.zip(weight.chunks_mut(tile * row)), self.len(), |(packed, planes)| {
+        each_tile(tiles.zip(weight.chunks_mut(tile * row)), self.weights(), |(packed, planes)| {
             if planes.len() == tile * row {
                 return body.separate(packed, &places, planes);
             }
@@ -187,7 +187,7 @@ mod tests {
                     .flat_map(|channels| [1, 2].map(|stride| (channels, stride)))
             {
                 let filter = Filter { o, i, side: 3 };
-                let weight = integers(filter.len(), 3);
+                let weight = integers(filter.weights(), 3);
                 let map = |channels, ring| Map { channels, lane, h: 6, w: 5, ring };
                 let taps = map(i, 1).taps();
                 let turned = Convolution::turned(&map(o, 1), map(i, 0), stride, 2).taps;

@@ -35,8 +35,7 @@ pub struct Winograd {
     pub(super) batch: usize,
 }
 
-/// Room for the products of [`PATCHES`] patches, or for operands and products of
-/// [`AmxConvolution`](super::amx_convolution::AmxConvolution).
+/// Room for the products of patches that are transformed together, or for operands and products of AMX.
 pub struct Scratch {
     /// Transformed input of every term, `[products, patches, channels]`.
     pub(super) inputs: Vec<Buffer>,

@@ -103,7 +103,7 @@ impl Expected {
     fn new(shape: Shape) -> Self {
         let Shape { n, c, o, size: [h, w], .. } = shape;
         let (x, dy) = (integers(n * c * h * w, 1), integers(n * o * h * w, 2));
-        let weight = integers(shape.filter().len(), 3);
+        let weight = integers(shape.filter().weights(), 3);
         let [mut y, mut dx, mut dweight] = [&dy, &x, &weight].map(|like| vec![0.0; like.len()]);
         shape.products(|i, j, k| {
             y[k] += x[i] * weight[j];
@@ -170,7 +170,7 @@ impl Pair {
     /// The gradient of the weight, from that of its prepared form.
     fn unpacked(&self, prepared: Buffer) -> Vec<f32> {
         let (filter, way) = (self.shape.filter(), &self.way);
-        let mut weight = vec![0.0; filter.len()];
+        let mut weight = vec![0.0; filter.weights()];
         filter.unpack(self.body, &way.restore(self.body, prepared), &way.taps, &mut weight);
         weight
     }
