@@ -124,7 +124,7 @@ pub(crate) fn update(change: impl FnOnce(&mut Registry)) {
 /// Set the environment variable `FEWSHOT_KERNELS=reference` before the first operation to force
 /// plain Burn operations, for instance to see whether a wrong result comes from a fused body; with
 /// the name of a set of instructions (`amx`, which is AVX-512 with products of bf16 in tiles, `avx512`,
-/// `avx2`, `portable`), fused bodies run on that one.
+/// `avx2`, `neon`, `portable`), fused bodies run on that one.
 ///
 /// # Panics
 /// Where [`check_environment`] finds an error.

@@ -8,7 +8,7 @@ pub struct Strip<'a> {
     pub y: &'a [f32],
     /// Pixels in a row.
     pub w: usize,
-    /// Whether 2x2 windows are pooled.
+    /// Pools 2x2 windows.
     pub pool: bool,
     /// Factor `[TILE]`.
     pub scale: &'a [f32],

@@ -7,15 +7,21 @@ use super::simd::Simd;
 ///
 /// With batch statistics the mean and the variance depend on every `y`, hence the last two.
 pub struct Slope<'a> {
+    /// Factor of `dz`.
     pub gain: &'a [f32],
+    /// Factor of `y`.
     pub tilt: &'a [f32],
+    /// Summand.
     pub offset: &'a [f32],
 }
 
-/// Where the gradient goes: the first pixel, and the distances between rows and between pixels.
+/// Map that the gradient is written to.
 pub struct Target<'a> {
+    /// The map from its first pixel on.
     pub d: &'a mut [f32],
+    /// Floats from one row to the next.
     pub row: usize,
+    /// Floats from one pixel to the next.
     pub pixel: usize,
 }
 

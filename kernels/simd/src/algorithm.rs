@@ -1,4 +1,4 @@
-//! What follows from the algorithm of a convolution: the form of its weight, its groups and its working memory.
+//! Form of the weight, groups of images and working memory, by the algorithm of a convolution.
 
 use super::amx::Amx;
 use super::amx_convolution::AmxConvolution;
@@ -17,12 +17,12 @@ impl Convolution {
         self
     }
 
-    /// Whether it reads operands and writes outputs as rounded to bf16, whatever they are.
+    /// True if the convolution rounds operands and outputs to bf16 by itself.
     pub fn rounds(&self) -> bool {
         matches!(self.algorithm, Algorithm::Amx(_))
     }
 
-    /// Whether it takes images as they lie, without working memory.
+    /// True if the convolution takes images as they lie, without working memory.
     pub fn is_direct(&self) -> bool {
         matches!(self.algorithm, Algorithm::Direct)
     }
@@ -87,7 +87,7 @@ impl Convolution {
 
     /// Room for [`images`](Self::images) of so many terms, where any is needed.
     pub fn scratch(&self, terms: usize) -> Option<Scratch> {
-        Scratch::of(&self.scratch_lengths(terms))
+        Scratch::new(&self.scratch_lengths(terms))
     }
 
     /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.

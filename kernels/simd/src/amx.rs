@@ -19,11 +19,11 @@ impl Amx {
     /// The proof that this process may use both, if it may.
     pub fn detect() -> Option<Self> {
         let avx512 = Avx512::detect()?;
-        let found = is_x86_feature_detected!("avx512bw")
+        let available = is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512bf16")
             && has_tiles()
             && permitted();
-        found.then_some(Self(avx512))
+        available.then_some(Self(avx512))
     }
 
     /// The instructions of AVX-512.
@@ -53,7 +53,7 @@ impl Amx {
     }
 }
 
-/// Whether the processor has tiles and multiplies bf16 in them.
+/// True if the processor has tiles and multiplies bf16 in them.
 fn has_tiles() -> bool {
     const LEAF: u32 = 7;
     const BF16: u32 = 1 << 22;
@@ -90,7 +90,7 @@ fn permitted() -> bool {
     failed == 0
 }
 
-/// What `ldtilecfg` reads: palette 1, and all tiles with 16 rows of 64 bytes.
+/// Operand of `ldtilecfg`: palette 1, and all tiles with 16 rows of 64 bytes.
 #[repr(C, align(64))]
 struct TileConfig {
     palette: u8,
@@ -108,7 +108,7 @@ static WHOLE_TILES: TileConfig = TileConfig {
     rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
 };
 
-/// What the assembly reads: it has more operands than there are registers.
+/// Operands of the assembly, which has more of them than there are registers.
 #[repr(C)]
 struct Operands {
     a: *const u16,

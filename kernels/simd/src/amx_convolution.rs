@@ -30,7 +30,7 @@ pub struct BlockProduct<'a> {
     pub blocks: &'a [[usize; 2]],
     /// Where every step begins in `a`, from the start of the block on, and in `b`.
     pub steps: &'a [[usize; 2]],
-    /// Whether products are added to `c` or replace it.
+    /// Adds products to `c` instead of replacing it.
     pub accumulate: bool,
 }
 
@@ -227,6 +227,3 @@ fn halves_mut(floats: &mut [f32]) -> &mut [u16] {
     // SAFETY: as above; and whatever is written, it is a float.
     unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), 2 * floats.len()) }
 }
-
-#[cfg(test)]
-mod tests;

@@ -11,8 +11,8 @@ pub struct Avx2(());
 impl Avx2 {
     /// The proof that this processor has AVX2 and FMA, if it does.
     pub fn detect() -> Option<Self> {
-        let found = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        found.then_some(Self(()))
+        let available = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        available.then_some(Self(()))
     }
 }
 

@@ -12,11 +12,11 @@ impl Avx512 {
     /// The proof that this processor has AVX-512F, and what the compiler takes it to include, if it
     /// does.
     pub fn detect() -> Option<Self> {
-        let found = is_x86_feature_detected!("avx512f")
+        let available = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        found.then_some(Self(()))
+        available.then_some(Self(()))
     }
 }
 

@@ -61,12 +61,14 @@ pub unsafe fn in_parts<P: Sync>(
 ///
 /// # Safety
 /// All of them were written.
+#[inline]
 pub unsafe fn assume_init(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     // SAFETY: the same memory, whose floats were written, as the caller promises.
     unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), floats.len()) }
 }
 
 /// Memory filled with zeros, as floats.
+#[inline]
 pub fn zero_filled(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     floats.fill(MaybeUninit::new(0.0));
     // SAFETY: all are written above.
@@ -77,6 +79,7 @@ pub fn zero_filled(floats: &mut [MaybeUninit<f32>]) -> &mut [f32] {
 ///
 /// # Safety
 /// Nothing but floats is written.
+#[inline]
 pub unsafe fn as_uninit(floats: &mut [f32]) -> &mut [MaybeUninit<f32>] {
     // SAFETY: the same memory, where only floats are written, as the caller promises.
     unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), floats.len()) }
@@ -92,8 +95,8 @@ impl Buffer {
     /// A buffer of `len` floats of unspecified value.
     pub fn stale(len: usize) -> Self {
         // With debug assertions there is a line to spare behind every buffer.
-        let wanted = len.div_ceil(16) + usize::from(cfg!(debug_assertions));
-        let lines = reuse(wanted).unwrap_or_else(|| vec![Line([0.0; 16]); wanted]);
+        let count = len.div_ceil(16) + usize::from(cfg!(debug_assertions));
+        let lines = reuse(count).unwrap_or_else(|| vec![Line([0.0; 16]); count]);
         #[cfg(debug_assertions)]
         let lines = poison::fill(lines);
         Self { lines, len }
@@ -109,13 +112,16 @@ impl Buffer {
 
 /// Floats of somebody else, or in a buffer of their own.
 pub enum CowBuffer<'a> {
+    /// Floats of somebody else.
     Borrowed(&'a [f32]),
+    /// Floats of its own.
     Owned(Buffer),
 }
 
 impl Deref for CowBuffer<'_> {
     type Target = [f32];
 
+    #[inline]
     fn deref(&self) -> &[f32] {
         match self {
             Self::Borrowed(floats) => floats,
@@ -136,11 +142,11 @@ impl<'a> From<&'a Buffer> for CowBuffer<'a> {
     }
 }
 
-/// The smallest kept block of at least `wanted` lines, unless it would waste more than half; of
+/// The smallest kept block of at least `count` lines, unless it would waste more than half; of
 /// several the one used last, which is most likely still in the cache.
-fn reuse(wanted: usize) -> Option<Vec<Line>> {
+fn reuse(count: usize) -> Option<Vec<Line>> {
     let mut free = free();
-    let fits = |lines: &Vec<Line>| (wanted..=2 * wanted).contains(&lines.len());
+    let fits = |lines: &Vec<Line>| (count..=2 * count).contains(&lines.len());
     let (best, _) =
         free.iter().enumerate().rev().filter(|(_, l)| fits(l)).min_by_key(|(_, l)| l.len())?;
     Some(free.remove(best))
@@ -153,10 +159,10 @@ impl Drop for Buffer {
         let lines = std::mem::take(&mut self.lines);
         let mut free = free();
         free.push(lines);
-        let mut kept: usize = free.iter().map(Vec::len).sum();
+        let mut lines: usize = free.iter().map(Vec::len).sum();
         // The oldest go first.
-        while kept > KEPT_LINES {
-            kept -= free.remove(0).len();
+        while lines > KEPT_LINES {
+            lines -= free.remove(0).len();
         }
     }
 }
@@ -164,6 +170,7 @@ impl Drop for Buffer {
 impl Deref for Buffer {
     type Target = [f32];
 
+    #[inline]
     fn deref(&self) -> &[f32] {
         // SAFETY: `lines` holds at least `len` floats without padding, all initialised.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
@@ -171,6 +178,7 @@ impl Deref for Buffer {
 }
 
 impl DerefMut for Buffer {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [f32] {
         // SAFETY: as in `deref`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
@@ -225,8 +233,8 @@ mod tests {
                 });
             };
             // SAFETY: all floats of a part are written.
-            let found = unsafe { in_parts(matrices, [matrix, part], |number| number, write) };
-            assert_eq!(found, (0..matrices * matrix).map(|at| at as f32).collect::<Vec<_>>());
+            let floats = unsafe { in_parts(matrices, [matrix, part], |number| number, write) };
+            assert_eq!(floats, (0..matrices * matrix).map(|at| at as f32).collect::<Vec<_>>());
         }
     }
 

@@ -9,6 +9,7 @@ pub struct Run {
     pub a: usize,
     /// Where the vectors of the first step lie.
     pub b: usize,
+    /// Number of steps.
     pub len: usize,
 }
 
@@ -23,7 +24,7 @@ pub enum RowOffsets<'a> {
 
 impl RowOffsets<'_> {
     #[inline(always)]
-    fn of(&self, row: usize) -> usize {
+    fn place(&self, row: usize) -> usize {
         match self {
             RowOffsets::Strided(step) => row * step,
             RowOffsets::Indexed(places) => places[row],
@@ -51,13 +52,15 @@ pub struct Contraction<'a> {
     pub rows: &'a [usize],
     /// The vectors.
     pub b: &'a [f32],
+    /// The steps.
     pub runs: &'a [Run],
     /// Distances between the scalars and between the vectors of adjacent steps of a run.
     pub a_step: usize,
+    /// See `a_step`.
     pub b_step: usize,
     /// Where the tiles of the rows lie in `out`.
     pub to: RowOffsets<'a>,
-    /// Whether to add to `out` instead of replacing it.
+    /// Adds to `out` instead of replacing it.
     pub accumulate: bool,
 }
 
@@ -121,7 +124,7 @@ unsafe fn group_of<S: Simd, const N: usize>(
         }
     }
     for (i, sum) in sums.into_iter().enumerate() {
-        let to = &mut out[job.to.of(first + i)..];
+        let to = &mut out[job.to.place(first + i)..];
         if job.accumulate {
             simd.add_tile(to, sum);
         } else {
@@ -152,16 +155,16 @@ mod tests {
                     let to = RowOffsets::Strided(tile);
                     let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
                     let mut out = integers(count * tile, 0);
-                    let mut wanted = if accumulate { out.clone() } else { vec![0.0; out.len()] };
-                    for (i, wanted) in wanted.iter_mut().enumerate() {
+                    let mut expected = if accumulate { out.clone() } else { vec![0.0; out.len()] };
+                    for (i, expected) in expected.iter_mut().enumerate() {
                         for (run, step) in runs.iter().flat_map(|r| (0..r.len).map(move |s| (r, s)))
                         {
                             let scalar = a[rows[i / tile] + run.a + step * a_step];
-                            *wanted += scalar * b[run.b + step * b_step + i % tile];
+                            *expected += scalar * b[run.b + step * b_step + i % tile];
                         }
                     }
                     body.contract(&job, &mut out);
-                    assert_eq!(out, wanted, "{} with {count} rows", body.name());
+                    assert_eq!(out, expected, "{} with {count} rows", body.name());
                 }
             }
         }
@@ -182,8 +185,8 @@ mod tests {
             body.contract(&job, &mut out);
             for (i, out) in out.iter().enumerate() {
                 let (row, lane) = (i / out_step, i % out_step);
-                let wanted = if lane < tile { a[row] * b[lane] } else { 7.0 };
-                assert_eq!(*out, wanted, "{} row {row} lane {lane}", body.name());
+                let expected = if lane < tile { a[row] * b[lane] } else { 7.0 };
+                assert_eq!(*out, expected, "{} row {row} lane {lane}", body.name());
             }
             let short = || body.contract(&job, &mut vec![0.0; 8 * out_step + tile - 1]);
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(short));

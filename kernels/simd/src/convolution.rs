@@ -42,13 +42,14 @@ pub struct Convolution {
     whole: Option<Class>,
     /// Images whose pixels the classes have.
     images: usize,
+    /// Positions of the weight in the order of its packed form.
     pub taps: Vec<Tap>,
     /// Offset of every tap.
     pub(super) offsets: Vec<usize>,
     pub(super) algorithm: Algorithm,
 }
 
-/// How a convolution is computed.
+/// Algorithm of a convolution.
 pub(super) enum Algorithm {
     /// By its definition.
     Direct,
@@ -70,8 +71,8 @@ struct Class {
 }
 
 impl Convolution {
-    /// Of so many images, from the map `from`, whose ring tells the side of the window, to `out`,
-    /// without one.
+    /// The convolution of so many images from the map `from`, whose ring tells the side of the window, to
+    /// `out`, without one.
     pub fn new(from: &Map, out: Map, stride: usize, images: usize) -> Self {
         let taps = from.taps();
         let reads = Reads {
@@ -85,10 +86,10 @@ impl Convolution {
             Some(classes) => (classes, Some(whole)),
             None => (vec![whole], None),
         };
-        Self::of(*from, out, stride, (classes, whole), taps, images)
+        Self::with_classes(*from, out, stride, (classes, whole), taps, images)
     }
 
-    fn of(
+    fn with_classes(
         from: Map,
         out: Map,
         stride: usize,
@@ -140,7 +141,7 @@ impl Convolution {
             let by_edge = reads.by_edge(from, out, images);
             classes.extend(by_edge.unwrap_or_else(|| vec![reads.whole(from, out.lane)]));
         }
-        Self::of(*from, out, stride, (classes, None), taps, images)
+        Self::with_classes(*from, out, stride, (classes, None), taps, images)
     }
 
     /// Floats of the packed weight in a tile.
@@ -350,3 +351,6 @@ fn runs(taps: impl Iterator<Item = (usize, usize)>, tile: usize) -> Vec<Run> {
     }
     runs
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ pub struct Depthwise<'a> {
     pub before: [usize; 2],
     /// Height and width of what is written.
     pub out: [usize; 2],
-    /// What sums are multiplied with, and what is added then.
+    /// Factor and summand of the sums.
     pub map: [f32; 2],
     /// Least and largest value that is written.
     pub bounds: [f32; 2],
@@ -41,7 +41,7 @@ pub fn depthwise<S: Simd>(
     }
 }
 
-/// How a plane lies with zeros around it, row by row; at stride 2 even columns first in each row, then odd ones, so
+/// Layout of a plane with zeros around it, row by row; at stride 2 even columns first in each row, then odd ones, so
 /// that neighbouring outputs always have neighbouring inputs.
 #[derive(Clone, Copy)]
 struct Layout {
@@ -52,7 +52,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(job: &Depthwise<'_>, window: usize) -> Self {
+    fn new(job: &Depthwise<'_>, window: usize) -> Self {
         // So many columns of each parity are read, the last vector maybe beyond the row's end.
         let half = job.out[1].next_multiple_of(WIDEST) + window;
         let rows = (job.out[0] - 1) * job.stride + window;
@@ -62,7 +62,7 @@ impl Layout {
 
 /// Floats of padded memory that planes like this one take in turn.
 pub fn padded_floats(job: &Depthwise<'_>) -> usize {
-    let layout = Layout::of(job, job.filter.len().isqrt());
+    let layout = Layout::new(job, job.filter.len().isqrt());
     layout.rows * layout.row
 }
 
@@ -102,7 +102,7 @@ fn filtered<S: Simd, const K: usize>(
     padded: &mut [f32],
     out: &mut [MaybeUninit<f32>],
 ) {
-    let (layout, columns) = (Layout::of(job, K), job.out[1]);
+    let (layout, columns) = (Layout::new(job, K), job.out[1]);
     let padded = &mut padded[..layout.rows * layout.row];
     pad(simd, job, layout, padded);
     let mut filter = [[0.0; K]; K];

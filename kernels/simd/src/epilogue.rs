@@ -1,9 +1,9 @@
-//! What follows a product of matrices while its rows are in the cache.
+//! Element-wise operations on a product of matrices while its rows are in the cache.
 
 use super::gelu::{gelu, quick_gelu};
 use super::simd::Simd;
 
-/// What a sum becomes.
+/// Operation on the sums of a product.
 #[derive(Clone, Copy)]
 pub enum Epilogue<'a> {
     /// Itself.
@@ -23,13 +23,14 @@ pub enum Epilogue<'a> {
     Columns {
         /// `[columns]`.
         bias: &'a [f32],
+        /// Applied to the sum with its bias.
         activation: Activation,
         /// Scale `[columns]`, ones if there is none, and what is added, `[rows, columns]`.
         residual: Option<(Option<&'a [f32]>, &'a [f32])>,
     },
 }
 
-/// What follows a linear layer.
+/// Activation of a linear layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// Nothing.
@@ -64,8 +65,8 @@ impl Epilogue<'_> {
         );
     }
 
-    /// What becomes of the sums of so many columns of a row, from column `first` of so many on, while they are in
-    /// registers; of other epilogues [`row`](Self::row) is all.
+    /// The map of a part of a row, of `width` columns from `first` on, for sums in registers; `None` for epilogues that
+    /// [`row`](Self::row) does.
     #[inline(always)]
     pub fn row_map<S: Simd>(
         &self,
@@ -119,7 +120,7 @@ impl Epilogue<'_> {
     }
 }
 
-/// What [`Epilogue::Rows`] is for a part of one row.
+/// [`Epilogue::Rows`] for a part of one row.
 pub struct RowMap<'a, S: Simd> {
     /// Scale and shift.
     line: [S::Vector; 2],
@@ -128,7 +129,7 @@ pub struct RowMap<'a, S: Simd> {
 }
 
 impl<S: Simd> RowMap<'_, S> {
-    /// What becomes of the `count` sums from place `at` of the part on.
+    /// Maps the `count` sums from place `at` of the part on.
     ///
     /// # Safety
     /// The part has so many from there on, and a vector has as many or more.

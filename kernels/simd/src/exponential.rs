@@ -22,8 +22,8 @@ pub fn exp<S: Simd>(simd: S, x: S::Vector) -> S::Vector {
     for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5, 1.0, 1.0] {
         sum = simd.mul_add(sum, r, number(coefficient));
     }
-    let found = simd.mul(sum, simd.power_of_two(shifted));
-    simd.gate(simd.sub(x, number(LEAST)), found)
+    let power = simd.mul(sum, simd.power_of_two(shifted));
+    simd.gate(simd.sub(x, number(LEAST)), power)
 }
 
 #[cfg(test)]
@@ -32,28 +32,28 @@ mod tests {
     use crate::portable::Portable;
     use crate::simd::Simd;
 
-    fn of(x: f32) -> f32 {
-        let mut found = [0.0; 4];
+    fn exp_of(x: f32) -> f32 {
+        let mut lanes = [0.0; 4];
         let simd = Portable::<4>;
-        simd.store(&mut found, exp(simd, simd.splat(x)));
-        found[0]
+        simd.store(&mut lanes, exp(simd, simd.splat(x)));
+        lanes[0]
     }
 
     #[test]
     fn exponentials_are_those_of_double_precision() {
         for step in 0..200_000 {
             let x = -87.0 + step as f32 * (175.0 / 200_000.0);
-            let wanted = f64::from(x).exp();
-            let error = (f64::from(of(x)) - wanted).abs() / wanted;
-            assert!(x <= -87.0 || error < 2.4e-7, "exp({x}) is {}, not {wanted}", of(x));
+            let expected = f64::from(x).exp();
+            let error = (f64::from(exp_of(x)) - expected).abs() / expected;
+            assert!(x <= -87.0 || error < 2.4e-7, "exp({x}) is {}, not {expected}", exp_of(x));
         }
     }
 
     #[test]
     fn the_ends_are_as_they_must_be() {
-        assert_eq!(of(0.0), 1.0);
-        assert_eq!(of(f32::NEG_INFINITY), 0.0);
-        assert_eq!(of(-1e30), 0.0);
-        assert!(of(f32::NAN).is_nan());
+        assert_eq!(exp_of(0.0), 1.0);
+        assert_eq!(exp_of(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp_of(-1e30), 0.0);
+        assert!(exp_of(f32::NAN).is_nan());
     }
 }

@@ -11,13 +11,18 @@ use super::layout::Tap;
 /// Shape of a weight `[o, i, side, side]`, of `o` output channels and `i` input channels.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter {
+    /// Output channels.
     pub o: usize,
+    /// Input channels.
     pub i: usize,
+    /// Height and width of the window.
     pub side: usize,
 }
 
 impl Filter {
-    pub fn len(&self) -> usize {
+    /// Number of weights.
+    #[inline]
+    pub fn weights(&self) -> usize {
         self.o * self.i * self.side * self.side
     }
 
@@ -28,7 +33,7 @@ impl Filter {
         let mut packed = Buffer::stale(self.o.div_ceil(tile) * taps.len() * tile);
         each_tile(
             packed.chunks_exact_mut(taps.len() * tile).enumerate(),
-            self.len(),
+            self.weights(),
             |(k, packed)| {
                 place(body, (&weight[k * tile * row..], self.o - k * tile), &places, packed);
             },
@@ -49,7 +54,7 @@ impl Filter {
         let to = self.places(turned, self.o, |at| at.map(|at| self.side - 1 - at), tile);
         let mut out = Buffer::stale(self.i.div_ceil(tile) * turned.len() * tile);
         let tiles = out.chunks_exact_mut(turned.len() * tile).enumerate();
-        each_tile(tiles, self.len(), |(i, out)| {
+        each_tile(tiles, self.weights(), |(i, out)| {
             // The channels of a tile are adjacent at each position, on both sides.
             for (o, packed) in packed.chunks_exact(taps.len() * tile).enumerate() {
                 for position in 0..area {
@@ -83,7 +88,7 @@ impl Filter {
         let (tile, row) = (body.tile(), self.i * self.area());
         let places = self.places(taps, self.i, |at| at, tile);
         let tiles = packed.chunks_exact(taps.len() * tile);
-        each_tile(tiles.zip(weight.chunks_mut(tile * row)), self.len(), |(packed, planes)| {
+        each_tile(tiles.zip(weight.chunks_mut(tile * row)), self.weights(), |(packed, planes)| {
             if planes.len() == tile * row {
                 return body.separate(packed, &places, planes);
             }
@@ -171,7 +176,7 @@ mod tests {
     use crate::integers;
     use crate::layout::Map;
 
-    /// That every weight lies at its tap, for its channel on either side, and zeros where there is none.
+    /// Every weight lies at its tap, for its channel on either side, and zeros where there is none.
     #[test]
     fn turned_weights_lie_where_taps_read_them() {
         for body in bodies() {
@@ -182,18 +187,18 @@ mod tests {
                     .flat_map(|channels| [1, 2].map(|stride| (channels, stride)))
             {
                 let filter = Filter { o, i, side: 3 };
-                let weight = integers(filter.len(), 3);
+                let weight = integers(filter.weights(), 3);
                 let map = |channels, ring| Map { channels, lane, h: 6, w: 5, ring };
                 let taps = map(i, 1).taps();
                 let turned = Convolution::turned(&map(o, 1), map(i, 0), stride, 2).taps;
                 let packed = filter.pack_turned(body, &weight, [&taps, &turned]);
-                for (at, &found) in packed.iter().enumerate() {
+                for (at, &packed) in packed.iter().enumerate() {
                     let (channel, tap) = (at / (turned.len() * lane) * lane + at % lane, at / lane);
                     let tap = turned[tap % turned.len()];
                     let [row, column] = tap.at.map(|at| 2 - at);
                     let place = ((tap.channel * i + channel) * 3 + row) * 3 + column;
-                    let wanted = if channel < i { weight[place] } else { 0.0 };
-                    assert_eq!(found, wanted, "{} {filter:?}, stride {stride}", body.name());
+                    let expected = if channel < i { weight[place] } else { 0.0 };
+                    assert_eq!(packed, expected, "{} {filter:?}, stride {stride}", body.name());
                 }
             }
         }

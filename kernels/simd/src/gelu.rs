@@ -43,7 +43,7 @@ mod tests {
     use super::*;
     use crate::portable::Portable;
 
-    fn of(f: impl Fn(Portable<4>, [f32; 4]) -> [f32; 4], x: f32) -> f32 {
+    fn lane_of(f: impl Fn(Portable<4>, [f32; 4]) -> [f32; 4], x: f32) -> f32 {
         f(Portable, [x; 4])[0]
     }
 
@@ -65,10 +65,10 @@ mod tests {
         for step in -400..=400 {
             let x = step as f32 * 0.025;
             let exact = f64::from(x) * phi(f64::from(x));
-            let off = (f64::from(of(gelu, x)) - exact).abs();
+            let off = (f64::from(lane_of(gelu, x)) - exact).abs();
             assert!(off < 2e-7 * f64::from(x.abs().max(1.0)), "gelu({x}): off by {off}");
             let quick = f64::from(x) / (1.0 + (-1.702 * f64::from(x)).exp());
-            let off = (f64::from(of(quick_gelu, x)) - quick).abs();
+            let off = (f64::from(lane_of(quick_gelu, x)) - quick).abs();
             assert!(off < 3e-7 * f64::from(x.abs().max(1.0)), "quick_gelu({x}): off by {off}");
         }
     }
@@ -76,11 +76,11 @@ mod tests {
     #[test]
     fn the_ends_are_as_they_must_be() {
         for f in [gelu::<Portable<4>>, quick_gelu] {
-            assert_eq!(of(f, f32::INFINITY), f32::INFINITY);
-            assert_eq!(of(f, 1e30), 1e30);
-            assert_eq!(of(f, 0.0), 0.0);
-            assert!(of(f, -1e3).abs() < 1e-20);
-            assert!(of(f, f32::NAN).is_nan());
+            assert_eq!(lane_of(f, f32::INFINITY), f32::INFINITY);
+            assert_eq!(lane_of(f, 1e30), 1e30);
+            assert_eq!(lane_of(f, 0.0), 0.0);
+            assert!(lane_of(f, -1e3).abs() < 1e-20);
+            assert!(lane_of(f, f32::NAN).is_nan());
         }
     }
 }

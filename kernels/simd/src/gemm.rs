@@ -22,8 +22,8 @@ pub struct RightMatrix<'a> {
 }
 
 impl<'a> RightMatrix<'a> {
-    /// Of `b` `[steps, columns]` with rows as far apart as given with it, for vectors of so many floats: as it lies if
-    /// it has whole vectors and few steps, else packed.
+    /// The matrix `b` `[steps, columns]` with rows as far apart as given with it, for vectors of so many floats: as it
+    /// lies if it has whole vectors and few steps, else packed.
     pub fn new(width: usize, (b, b_row): (&'a [f32], usize), [steps, columns]: [usize; 2]) -> Self {
         assert!(steps * columns > 0, "a matrix has elements");
         assert!(b.len() >= (steps - 1) * b_row + columns, "a step leaves `b`");
@@ -66,8 +66,8 @@ impl<'a> RightMatrix<'a> {
             panels.push((from, to - from, panel));
             rest = behind;
         }
-        let together = panels.len().div_ceil(tasks);
-        panels.par_chunks_mut(together).for_each(|panels| {
+        let panels_per_task = panels.len().div_ceil(tasks);
+        panels.par_chunks_mut(panels_per_task).for_each(|panels| {
             for step in 0..steps {
                 for (from, length, panel) in panels.iter_mut() {
                     let to = &mut panel[step * *length..][..*length];
@@ -98,15 +98,16 @@ impl<'a> RightMatrix<'a> {
     }
 }
 
-/// The product `a b` and what becomes of it.
+/// The product `a b` and its epilogue.
 #[derive(Clone, Copy)]
 pub struct Gemm<'a> {
     /// `[rows, steps]`, rows as far apart as given with it.
     pub a: (&'a [f32], usize),
     /// `[steps, columns]`.
     pub b: &'a RightMatrix<'a>,
+    /// Rows of `a`.
     pub rows: usize,
-    /// What is written in the product's place.
+    /// Operation on the sums.
     pub epilogue: Epilogue<'a>,
 }
 
@@ -184,9 +185,9 @@ struct Panel<'a> {
     /// Floats from one step to the next.
     row: usize,
     steps: usize,
-    /// Whether sums of earlier steps are to be continued.
+    /// Continues the sums of earlier steps.
     continues: bool,
-    /// Whether no steps follow.
+    /// True of the last steps.
     ends: bool,
     /// From the first of the steps on.
     a: &'a [f32],
@@ -326,7 +327,7 @@ mod tests {
                     let residual = Some((Some(bias), &add[..]));
                     let residual = Epilogue::Columns { bias, activation, residual };
                     for epilogue in [Epilogue::Sum, of_rows, columns_alone, residual] {
-                        let wanted = |row: usize, column: usize| {
+                        let expected = |row: usize, column: usize| {
                             let (sum, add) = (sum(row, column), add[row * columns + column]);
                             let bias = by_column[column];
                             match epilogue {
@@ -349,10 +350,10 @@ mod tests {
                             // SAFETY: only floats are written.
                             body.gemm(&job, (unsafe { as_uninit(&mut out) }, out_row));
                             for (row, out) in out.chunks_exact(out_row).enumerate() {
-                                for (column, found) in out[..columns].iter().enumerate() {
+                                for (column, result) in out[..columns].iter().enumerate() {
                                     assert_eq!(
-                                        *found,
-                                        wanted(row, column),
+                                        *result,
+                                        expected(row, column),
                                         "{name} {row} {column}"
                                     );
                                 }

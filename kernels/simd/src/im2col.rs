@@ -86,14 +86,14 @@ mod tests {
             for (row, first) in (0..rows).flat_map(|row| (0..columns).map(move |at| (row, at))) {
                 let (channel, i, j) =
                     (row / (window * window), row / window % window, row % window);
-                let wanted = (first..columns).map(|at| {
+                let expected = (first..columns).map(|at| {
                     let y = (at / out[1] * stride + i).wrapping_sub(top);
                     let x_at = (at % out[1] * stride + j).wrapping_sub(left);
                     if y < h && x_at < w { x[(channel * h + y) * w + x_at] } else { 0.0 }
                 });
-                let mut found = vec![f32::NAN; columns - first];
-                windows.write_row(row, first, &mut found);
-                assert_eq!(found, wanted.collect::<Vec<_>>(), "{windows:?} {row} {first}");
+                let mut values = vec![f32::NAN; columns - first];
+                windows.write_row(row, first, &mut values);
+                assert_eq!(values, expected.collect::<Vec<_>>(), "{windows:?} {row} {first}");
             }
         }
     }

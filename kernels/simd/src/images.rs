@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::buffers::Buffer;
 use super::slots::split;
 
-/// Which images of a feature map are stored.
+/// Images of a feature map that are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// Every image.
@@ -42,11 +42,13 @@ impl Images {
     }
 
     /// Image `i`, empty if none is stored.
+    #[inline]
     pub fn get(&self, i: usize) -> &[f32] {
         self.group(i..i + 1)
     }
 
     /// Adjacent images, empty if none is stored.
+    #[inline]
     pub fn group(&self, images: Range<usize>) -> &[f32] {
         match self.keep {
             Keep::All => &self.data[images.start * self.image..images.end * self.image],
@@ -80,21 +82,25 @@ impl SlotImages<'_> {
     }
 
     /// Image `i` of the slot.
+    #[inline]
     pub fn get(&self, i: usize) -> &[f32] {
         self.group(i..i + 1)
     }
 
     /// Image `i` of the slot, to be written.
+    #[inline]
     pub fn get_mut(&mut self, i: usize) -> &mut [f32] {
         self.group_mut(i..i + 1)
     }
 
     /// Adjacent images of the slot; the first follows a whole number of groups.
+    #[inline]
     pub fn group(&self, images: Range<usize>) -> &[f32] {
         &self.data[self.range(images)]
     }
 
     /// Adjacent images of the slot, to be written.
+    #[inline]
     pub fn group_mut(&mut self, images: Range<usize>) -> &mut [f32] {
         let range = self.range(images);
         &mut self.data[range]

@@ -14,6 +14,8 @@ use super::contract::Contraction;
 use super::depthwise::Depthwise;
 use super::gemm::Gemm;
 use super::moments::Correlation;
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
 use super::planes::Line;
 use super::portable::Portable;
 use super::product::Product;
@@ -92,7 +94,7 @@ macro_rules! declare {
         ///
         /// All of them work on tiles of `tile()` adjacent channels.
         pub trait InstructionSet: Send + Sync {
-            /// What the set of instructions is called.
+            /// Name of the set of instructions.
             fn name(&self) -> &'static str;
 
             /// Channels in a tile.
@@ -160,6 +162,8 @@ macro_rules! compile_loop {
 with_loops!(implement, (Avx512, [target_feature(enable = "avx512f")]));
 #[cfg(target_arch = "x86_64")]
 with_loops!(implement, (Avx2, [target_feature(enable = "avx2,fma")]));
+#[cfg(target_arch = "aarch64")]
+with_loops!(implement, (Neon, [target_feature(enable = "neon")]));
 with_loops!(implement, (Portable<4>, []));
 #[cfg(debug_assertions)]
 with_loops!(implement, (Portable<16>, []));
@@ -178,6 +182,10 @@ pub fn bodies() -> Vec<&'static dyn InstructionSet> {
             if let Some(simd) = Avx2::detect() {
                 bodies.push(Box::new(Body { simd, amx: None }));
             }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(simd) = Neon::detect() {
+            bodies.push(Box::new(Body { simd, amx: None }));
         }
         bodies.push(Box::new(Body { simd: Portable::<4>, amx: None }));
         #[cfg(debug_assertions)]

@@ -58,9 +58,9 @@ mod tests {
                 body.layer_norm([&gamma, &beta], 1e-3, &mut row);
                 for (place, found) in row.iter().enumerate() {
                     let normal = (exact[place] - mean) / deviation;
-                    let wanted = normal * f64::from(gamma[place]) + f64::from(beta[place]);
-                    let off = (f64::from(*found) - wanted).abs();
-                    assert!(off < 1e-3, "{} {length}: {found}, not {wanted}", body.name());
+                    let expected = normal * f64::from(gamma[place]) + f64::from(beta[place]);
+                    let off = (f64::from(*found) - expected).abs();
+                    assert!(off < 1e-3, "{} {length}: {found}, not {expected}", body.name());
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! How feature maps lie in memory.
+//! Layout of feature maps in memory.
 
 use std::ops::Range;
 
@@ -20,17 +20,22 @@ pub fn strips(h: usize, w: usize) -> impl Iterator<Item = Range<usize>> {
 /// are never read as scalars, so what they hold does not matter.
 #[derive(Clone, Copy, Debug)]
 pub struct Map {
+    /// Channels without padding.
     pub channels: usize,
     /// Adjacent channels in a tile.
     pub lane: usize,
+    /// Height without the ring.
     pub h: usize,
+    /// Width without the ring.
     pub w: usize,
+    /// Pixels of zeros on every side.
     pub ring: usize,
 }
 
 /// One weight position seen from an output pixel.
 #[derive(Clone, Copy, Debug)]
 pub struct Tap {
+    /// Input channel.
     pub channel: usize,
     /// Row and column in the window.
     pub at: [usize; 2],
@@ -40,31 +45,37 @@ pub struct Tap {
 
 impl Map {
     /// Number of channel tiles.
+    #[inline]
     pub fn tiles(&self) -> usize {
         self.channels.div_ceil(self.lane)
     }
 
     /// Floats in a row of a tile.
+    #[inline]
     pub fn row(&self) -> usize {
         (self.w + 2 * self.ring) * self.lane
     }
 
     /// Floats in a tile.
+    #[inline]
     pub fn plane(&self) -> usize {
         (self.h + 2 * self.ring) * self.row()
     }
 
     /// Floats in an image.
+    #[inline]
     pub fn image(&self) -> usize {
         self.tiles() * self.plane()
     }
 
     /// Floats in an image `[c, h, w]`, without ring and padding.
+    #[inline]
     pub fn dense(&self) -> usize {
         self.channels * self.h * self.w
     }
 
     /// Start of pixel `(row, 0)` inside the ring of `tile`.
+    #[inline]
     pub fn start(&self, tile: usize, row: usize) -> usize {
         tile * self.plane() + (row + self.ring) * self.row() + self.ring * self.lane
     }
@@ -75,6 +86,7 @@ impl Map {
     }
 
     /// Side of the windows of a convolution that keeps the size of this map.
+    #[inline]
     pub fn window(&self) -> usize {
         2 * self.ring + 1
     }

@@ -41,6 +41,8 @@ pub mod layout;
 pub mod moments;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64"))]
 mod narrow;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub mod padding_taps;
 pub mod planes;
 pub mod portable;

@@ -78,9 +78,9 @@ pub struct Correlation<'a> {
     pub grad: (&'a [f32], usize),
     /// `[h, w]`
     pub size: [usize; 2],
-    /// What is subtracted from `value`, `[TILE]`.
+    /// Subtrahend of `value`, `[TILE]`.
     pub centre: &'a [f32],
-    /// Whether `grad` counts only where `value` is positive (or NaN).
+    /// Counts `grad` only where `value` is positive (or NaN).
     pub gated: bool,
 }
 
@@ -149,7 +149,7 @@ impl Moments {
     }
 
     /// Mean and biased variance of channel `c`.
-    pub fn of(&self, c: usize) -> (f64, f64) {
+    pub fn channel(&self, c: usize) -> (f64, f64) {
         (self.mean[c], self.squares[c] / self.count[c])
     }
 }

@@ -1,4 +1,4 @@
-//! Which taps of a window read inside a map, and which its ring of zeros.
+//! Taps of a window that read inside a map, not its ring of zeros.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ impl Side {
         [(h, map.h), (w, map.w)].map(|(count, pixels)| Self { count, step, ring: map.ring, pixels })
     }
 
-    /// Whether a window's pixel is inside the map, at `tap` from its first on.
+    /// True if a window's pixel is inside the map, at `tap` from its first on.
     pub fn inside(&self, window: usize, tap: usize) -> bool {
         (self.ring..self.ring + self.pixels).contains(&(window * self.step + tap))
     }

@@ -2,14 +2,14 @@
 
 use super::simd::{Simd, even_parts, with_rows};
 
-/// What the rows of a product begin with.
+/// Initial rows of a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Start<'a> {
     /// Zeros.
     Zeros,
     /// All with the same row.
     Row(&'a [f32]),
-    /// What is there.
+    /// The contents of `out`.
     Before,
 }
 
@@ -26,7 +26,7 @@ pub struct Product<'a> {
     pub b: &'a [f32],
     /// Length of the rows of `b` and `out`.
     pub width: usize,
-    /// What to add to.
+    /// Summand of the product.
     pub start: Start<'a>,
 }
 
@@ -67,7 +67,7 @@ pub fn product<S: Simd>(simd: S, job: &Product<'_>, out: &mut [f32]) {
 /// Computes the `V` vectors of every row from vector `first` on, in a `NARROW` product less than one.
 ///
 /// # Safety
-/// As [`group_of`] wants.
+/// The conditions of [`group_of`].
 #[inline(always)]
 unsafe fn panel_of<S: Simd, const V: usize, const NARROW: bool>(
     simd: S,
@@ -209,7 +209,7 @@ mod tests {
                     for start in [Start::Zeros, Start::Row(&row), Start::Before] {
                         let job = Product { a: &a, a_row, a_step, b: &b, width, start };
                         let mut out = integers(rows * width, 0);
-                        let wanted: Vec<f32> = (0..out.len())
+                        let expected: Vec<f32> = (0..out.len())
                             .map(|i| {
                                 let begin = match start {
                                     Start::Zeros => 0.0,
@@ -224,7 +224,7 @@ mod tests {
                             .collect();
                         body.product(&job, &mut out);
                         let name = body.name();
-                        assert_eq!(out, wanted, "{name}: {rows}, {steps}, {width}, {start:?}");
+                        assert_eq!(out, expected, "{name}: {rows}, {steps}, {width}, {start:?}");
                     }
                 }
             }
@@ -258,8 +258,8 @@ mod tests {
                     let mut to = vec![-1.0; from.len()];
                     body.transposed(&from, columns, &mut to);
                     for (place, value) in to.into_iter().enumerate() {
-                        let wanted = place % rows * columns + place / rows;
-                        assert_eq!(value, wanted as f32, "{} {rows} {columns}", body.name());
+                        let expected = place % rows * columns + place / rows;
+                        assert_eq!(value, expected as f32, "{} {rows} {columns}", body.name());
                     }
                 }
             }

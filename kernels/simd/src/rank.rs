@@ -21,20 +21,22 @@ const PANEL: usize = 64;
 /// Floats in the widest tile.
 const WIDEST: usize = 2 * simd::WIDEST;
 
-/// `w[i, :] = kept[i] * w[i, :] + sum over s of rate * left[s, i] * right[s, :]` for adjacent rows.
+/// `w[i, :] = retention[i] * w[i, :] + sum over s of rate * left[s, i] * right[s, :]` for adjacent rows.
 pub struct RankUpdate<'a> {
     /// The left factor from the first row on, a row of `left_step` floats for each summand.
     pub left: &'a [f32],
     /// Distance between the summands of the left factor.
     pub left_step: usize,
-    /// What to multiply the left factor with.
+    /// Factor of the left factor.
     pub rate: f32,
     /// The right factor: of one summand a row of `columns` floats, of more as [`tiles`] packs them.
     pub right: &'a [f32],
+    /// Floats of a row.
     pub columns: usize,
+    /// Outer products that are added.
     pub summands: usize,
-    /// What to multiply the old rows with: a value for each, or one for all.
-    pub kept: &'a [f32],
+    /// Factor of the old rows: a value for each, or one for all.
+    pub retention: &'a [f32],
 }
 
 impl RankUpdate<'_> {
@@ -45,12 +47,12 @@ impl RankUpdate<'_> {
         assert!(summands == 0 || left <= self.left.len(), "a row leaves the left factor");
         let row = if summands == 1 { columns } else { columns.next_multiple_of(tile) };
         assert!(summands * row <= self.right.len(), "a summand leaves the right factor");
-        assert!(self.kept.len() == 1 || self.kept.len() == rows, "a factor for each row");
+        assert!(self.retention.len() == 1 || self.retention.len() == rows, "a factor for each row");
     }
 
     #[inline(always)]
-    fn kept(&self, row: usize) -> f32 {
-        if self.kept.len() == 1 { self.kept[0] } else { self.kept[row] }
+    fn retention(&self, row: usize) -> f32 {
+        if self.retention.len() == 1 { self.retention[0] } else { self.retention[row] }
     }
 }
 
@@ -83,9 +85,9 @@ pub fn rank_update<S: Simd>(simd: S, job: &RankUpdate<'_>, w: &mut [f32]) {
     if job.summands == 1 {
         for (row, w) in w.chunks_exact_mut(job.columns).enumerate() {
             // A row is read and written once, and nothing else is in the way.
-            let (kept, left) = (job.kept(row), job.rate * job.left[row]);
+            let (retention, left) = (job.retention(row), job.rate * job.left[row]);
             for (w, right) in w.iter_mut().zip(job.right) {
-                *w = simd.scalar_mul_add(*w, kept, right * left);
+                *w = simd.scalar_mul_add(*w, retention, right * left);
             }
         }
         return;
@@ -112,8 +114,8 @@ struct Panel<'a> {
     summands: usize,
     /// The left factor: a group of rows after the other, the scalars of a summand side by side.
     left: &'a [f32],
-    /// What to multiply the old rows with.
-    kept: [f32; BLOCK],
+    /// Factor of the old rows.
+    retention: [f32; BLOCK],
 }
 
 impl<'a> Panel<'a> {
@@ -135,11 +137,14 @@ impl<'a> Panel<'a> {
                 pack::<N>(from, job.rate, summands, to)
             });
         }
-        let mut kept = [1.0; BLOCK];
+        let mut retention = [1.0; BLOCK];
         if from == 0 {
-            kept.iter_mut().zip(first..end).for_each(|(kept, row)| *kept = job.kept(row));
+            retention
+                .iter_mut()
+                .zip(first..end)
+                .for_each(|(retention, row)| *retention = job.retention(row));
         }
-        Self { job, rows, right: &job.right[from * S::TILE..], summands, left: packed, kept }
+        Self { job, rows, right: &job.right[from * S::TILE..], summands, left: packed, retention }
     }
 
     #[inline(always)]
@@ -168,14 +173,14 @@ impl<'a> Panel<'a> {
     fn rows_of<S: Simd, const N: usize>(&self, simd: S, [row, column]: [usize; 2], w: &mut [f32]) {
         let (columns, at) = (self.job.columns, row - self.rows[0]);
         let w = &mut w[row * columns..(row + N) * columns];
-        let kept = &self.kept[at..at + N];
+        let retention = &self.retention[at..at + N];
         let left = &self.left[at * self.summands..][..N * self.summands];
         let right = &self.right[column * self.job.summands..][..self.summands * S::TILE];
         let length = S::TILE.min(columns - column);
         if length == S::TILE {
             let to = w.as_mut_ptr().wrapping_add(column);
             // SAFETY: `N` rows of `w` from `column` on.
-            unsafe { tile_of::<S, N>(simd, (left, right), kept, (to, columns), (to, columns)) }
+            unsafe { tile_of::<S, N>(simd, (left, right), retention, (to, columns), (to, columns)) }
             return;
         }
         // What is left takes the same instructions, so that no element depends on its place.
@@ -192,7 +197,7 @@ impl<'a> Panel<'a> {
             false => (w.as_ptr().wrapping_add(start), columns),
         };
         // SAFETY: `N` tiles stand in `tiles`, and at the ends of as many rows that have one.
-        unsafe { tile_of::<S, N>(simd, (left, right), kept, from, (to, WIDEST)) }
+        unsafe { tile_of::<S, N>(simd, (left, right), retention, from, (to, WIDEST)) }
         for (tile, row) in tiles.iter().zip(w.chunks_exact_mut(columns)) {
             row[column..].copy_from_slice(&tile[column - start..columns - start]);
         }
@@ -219,7 +224,7 @@ fn pack<const N: usize>((from, step): (&[f32], usize), rate: f32, summands: usiz
 unsafe fn tile_of<S: Simd, const N: usize>(
     simd: S,
     (left, right): (&[f32], &[f32]),
-    kept: &[f32],
+    retention: &[f32],
     (from, from_step): (*const f32, usize),
     (to, to_step): (*mut f32, usize),
 ) {
@@ -232,14 +237,14 @@ unsafe fn tile_of<S: Simd, const N: usize>(
             sums[1] = simd.mul_add(scalar, vectors[1], sums[1]);
         }
     }
-    for (row, (sums, kept)) in sums.into_iter().zip(kept).enumerate() {
-        let kept = simd.splat(*kept);
+    for (row, (sums, retention)) in sums.into_iter().zip(retention).enumerate() {
+        let retention = simd.splat(*retention);
         for (half, sum) in sums.into_iter().enumerate() {
             // SAFETY: as promised.
             unsafe {
                 let old = simd.read(from.add(row * from_step + half * S::WIDTH));
                 let to = to.add(row * to_step + half * S::WIDTH);
-                simd.write(to, simd.mul_add(old, kept, sum));
+                simd.write(to, simd.mul_add(old, retention, sum));
             }
         }
     }

@@ -91,13 +91,14 @@ mod tests {
         for (body, (half, cast)) in
             bodies().into_iter().flat_map(|body| casts.map(|cast| (body, cast)))
         {
-            let mut found = numbers.clone();
-            body.round(half, &mut found);
-            for (&number, found) in numbers.iter().zip(found) {
-                let wanted = cast(number);
-                let same = wanted.to_bits() == found.to_bits() || wanted.is_nan() && found.is_nan();
+            let mut rounded = numbers.clone();
+            body.round(half, &mut rounded);
+            for (&number, rounded) in numbers.iter().zip(rounded) {
+                let expected = cast(number);
+                let same = expected.to_bits() == rounded.to_bits()
+                    || expected.is_nan() && rounded.is_nan();
                 let what = body.name();
-                assert!(same, "{what}, {half:?} of {number:e}: {found:e}, not {wanted:e}");
+                assert!(same, "{what}, {half:?} of {number:e}: {rounded:e}, not {expected:e}");
             }
         }
     }

@@ -20,7 +20,7 @@ pub fn even_parts(count: usize, parts: usize) -> impl ExactSizeIterator<Item = [
 pub trait Simd: Copy {
     /// `WIDTH` floats.
     type Vector: Copy;
-    /// What the set of instructions is called.
+    /// Name of the set of instructions.
     const NAME: &'static str;
     /// Floats in a vector.
     const WIDTH: usize;
@@ -73,10 +73,10 @@ pub trait Simd: Copy {
         }
     }
 
-    /// As [`read_first`](Self::read_first), and without a mask if the count is `WIDTH`.
+    /// Reads as [`read_first`](Self::read_first) does, and without a mask if the count is `WIDTH`.
     ///
     /// # Safety
-    /// As of that.
+    /// The same as there.
     #[inline(always)]
     unsafe fn read_up_to(self, from: *const f32, count: usize) -> Self::Vector {
         // SAFETY: as the caller promises.
@@ -88,10 +88,10 @@ pub trait Simd: Copy {
         }
     }
 
-    /// As [`write_first`](Self::write_first), and without a mask if the count is `WIDTH`.
+    /// Writes as [`write_first`](Self::write_first) does, and without a mask if the count is `WIDTH`.
     ///
     /// # Safety
-    /// As of that.
+    /// The same as there.
     #[inline(always)]
     unsafe fn write_up_to(self, to: *mut f32, count: usize, value: Self::Vector) {
         // SAFETY: as the caller promises.
@@ -103,9 +103,13 @@ pub trait Simd: Copy {
         }
     }
 
+    /// `a + b`.
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a - b`.
     fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a * b`.
     fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a / b`.
     fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
     /// `a * b + c`.
@@ -236,7 +240,7 @@ pub(super) use with_rows;
 
 /// Operations of [`Simd`] that are one instruction, all of which the type proves: those that fill,
 /// read and write a vector, then others.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! single_instructions {
     ($vector:ty: $splat:ident, $read:ident, $write:ident;
      $($name:ident($($arg:ident),*): $instruction:ident,)*) => {
@@ -267,7 +271,7 @@ macro_rules! single_instructions {
         )*
     };
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use single_instructions;
 
 /// The transposes of 4x4 blocks that lie side by side in four vectors.
@@ -290,6 +294,9 @@ pub(super) use transposed_quarters;
 #[cfg(test)]
 mod tests {
     use super::{Simd, WHOLE};
+    use crate::instruction_set::bodies;
+    #[cfg(target_arch = "aarch64")]
+    use crate::neon::Neon;
     use crate::portable::Portable;
     #[cfg(target_arch = "x86_64")]
     use crate::{avx2::Avx2, avx512::Avx512};
@@ -297,11 +304,11 @@ mod tests {
     const VALUES: [f32; 9] =
         [0.0, -0.0, 1.5, -2.5, 3.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];
 
-    /// Asserts that `operation` does in every lane what `wanted` says.
+    /// Asserts that `operation` does in every lane as `expected` does.
     fn check<S: Simd>(
         (simd, name): (S, &str),
         operation: impl Fn(S::Vector, S::Vector, S::Vector) -> S::Vector,
-        wanted: impl Fn(f32, f32, f32) -> f32,
+        expected: impl Fn(f32, f32, f32) -> f32,
     ) {
         let all = VALUES.len().pow(3);
         for first in (0..all).step_by(S::WIDTH) {
@@ -313,15 +320,16 @@ mod tests {
             let mut got = vec![0.0; S::WIDTH];
             simd.store(&mut got, operation(simd.load(&a), simd.load(&b), simd.load(&c)));
             for (i, &got) in got.iter().enumerate() {
-                let wanted = wanted(a[i], b[i], c[i]);
-                let same = got == wanted || got.is_nan() && wanted.is_nan();
+                let expected = expected(a[i], b[i], c[i]);
+                let same = got == expected || got.is_nan() && expected.is_nan();
                 let (a, b, c) = (a[i], b[i], c[i]);
-                assert!(same, "{} {name} of {a} {b} {c}: {got}, not {wanted}", S::NAME);
+                assert!(same, "{} {name} of {a} {b} {c}: {got}, not {expected}", S::NAME);
             }
         }
     }
 
-    fn follows_its_words<S: Simd>(simd: S) {
+    /// Asserts what every operation does, and returns the name of the set.
+    fn follows_its_words<S: Simd>(simd: S) -> &'static str {
         let either = |a: f32, b: f32| a.is_nan() || b.is_nan();
         check((simd, "splat"), |_, _, _| simd.splat(2.5), |_, _, _| 2.5);
         check((simd, "add"), |a, b, _| simd.add(a, b), |a, b, _| a + b);
@@ -350,30 +358,38 @@ mod tests {
             );
             // SAFETY: so many are writable.
             unsafe { simd.write_first(got.as_mut_ptr(), count, simd.splat(5.0)) };
-            let wanted = |i| if i < count { 5.0 } else { 0.0 };
-            assert!((0..S::WIDTH).all(|i| got[i] == wanted(i)), "{} {count}: {got:?}", S::NAME);
+            let expected = |i| if i < count { 5.0 } else { 0.0 };
+            assert!((0..S::WIDTH).all(|i| got[i] == expected(i)), "{} {count}: {got:?}", S::NAME);
         }
         for power in -126..=127 {
             let mut got = vec![0.0; S::WIDTH];
             simd.store(&mut got, simd.power_of_two(simd.splat(WHOLE + power as f32)));
             assert_eq!(got, vec![2.0f32.powi(power); S::WIDTH], "{} 2^{power}", S::NAME);
         }
-    }
-
-    #[test]
-    fn portable_vectors_follow_their_words() {
-        follows_its_words(Portable::<4>);
-        follows_its_words(Portable::<16>);
-    }
-
-    #[test]
-    #[cfg(target_arch = "x86_64")]
-    fn the_vectors_of_this_processor_follow_their_words() {
-        if let Some(simd) = Avx2::detect() {
-            follows_its_words(simd);
+        let matrix: Vec<f32> = (0..S::WIDTH * S::WIDTH).map(|i| i as f32).collect();
+        let mut turned = vec![0.0; matrix.len()];
+        simd.transpose((&matrix, S::WIDTH), (&mut turned, S::WIDTH), S::WIDTH);
+        for (i, value) in turned.into_iter().enumerate() {
+            let expected = matrix[i % S::WIDTH * S::WIDTH + i / S::WIDTH];
+            assert_eq!(value, expected, "{} transpose at {i}", S::NAME);
         }
-        if let Some(simd) = Avx512::detect() {
-            follows_its_words(simd);
+        S::NAME
+    }
+
+    #[test]
+    fn every_set_follows_its_words() {
+        let mut checked = vec![follows_its_words(Portable::<4>), follows_its_words(Portable::<16>)];
+        #[cfg(target_arch = "x86_64")]
+        checked.extend(
+            [Avx2::detect().map(follows_its_words), Avx512::detect().map(follows_its_words)]
+                .into_iter()
+                .flatten(),
+        );
+        #[cfg(target_arch = "aarch64")]
+        checked.extend(Neon::detect().map(follows_its_words));
+        // AMX has the vectors of AVX-512.
+        for body in bodies().into_iter().filter(|body| body.amx().is_none()) {
+            assert!(checked.contains(&body.name()), "{} was not checked", body.name());
         }
     }
 }

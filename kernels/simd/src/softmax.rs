@@ -3,7 +3,7 @@
 use super::exponential::exp;
 use super::simd::{Simd, WIDEST};
 
-/// How products become scores: `score = product * scale[column] * row_scale[row] + shift[column]`.
+/// Map from products to scores: `score = product * scale[column] * row_scale[row] + shift[column]`.
 #[derive(Clone, Copy)]
 pub struct Scoring<'a> {
     /// By column, up to a whole tile.
@@ -21,10 +21,13 @@ pub struct Rows<'a> {
     /// Products in tiles of columns, `[tiles, rows, TILE]`; where the gradient is wanted, that of
     /// the loss by the products replaces them: `u * scale * row_scale`.
     pub products: &'a mut [f32],
+    /// Map from products to scores.
     pub scoring: Scoring<'a>,
+    /// Column of the label of every row.
     pub labels: &'a [usize],
-    /// Of each row in the loss.
+    /// Weight of each row in the loss.
     pub weight: f32,
+    /// Replaces the products by the gradient.
     pub gradient: bool,
     /// Loss, and one if the label comes first, else zero, by row: `[rows, 2]`.
     pub outcome: &'a mut [f32],
@@ -32,7 +35,7 @@ pub struct Rows<'a> {
     pub row_sums: &'a mut [f32],
     /// Sums by column of `u`, or of `u * score`, are added.
     pub column_sums: &'a mut [f32],
-    /// Whether the sums by column are those of `u * score`.
+    /// Sums `u * score` by column, not `u`.
     pub by_score: bool,
     /// A whole row.
     pub scratch: &'a mut [f32],
@@ -178,14 +181,14 @@ mod tests {
         for body in bodies() {
             for columns in [1, 3, 16, 17, 257] {
                 let scores = integers(3 * columns, 1);
-                let mut found = scores.clone();
-                body.softmax(0.5, columns, &mut found);
-                for (scores, found) in scores.chunks(columns).zip(found.chunks(columns)) {
+                let mut shares = scores.clone();
+                body.softmax(0.5, columns, &mut shares);
+                for (scores, shares) in scores.chunks(columns).zip(shares.chunks(columns)) {
                     let total: f64 = scores.iter().map(|x| (f64::from(*x) * 0.5).exp()).sum();
-                    for (score, found) in scores.iter().zip(found) {
-                        let wanted = (f64::from(*score) * 0.5).exp() / total;
-                        let off = (f64::from(*found) - wanted).abs();
-                        assert!(off < 1e-6, "{} {columns}: {found}, not {wanted}", body.name());
+                    for (score, share) in scores.iter().zip(shares) {
+                        let expected = (f64::from(*score) * 0.5).exp() / total;
+                        let off = (f64::from(*share) - expected).abs();
+                        assert!(off < 1e-6, "{} {columns}: {share}, not {expected}", body.name());
                     }
                 }
             }

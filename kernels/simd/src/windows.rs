@@ -39,15 +39,15 @@ fn scatter_blocks<const N: usize>(rows: [&[f32]; 2], dy: &[f32], to: [&mut [f32]
     let targets = above.iter_mut().zip(below);
     let blocks = top.iter().zip(bottom).zip(dy.as_chunks::<N>().0);
     for (((top, bottom), dy), (above, below)) in blocks.zip(targets) {
-        let mut found = [[[0.0; 2]; N]; 2];
+        let mut gradients = [[[0.0; 2]; N]; 2];
         for i in 0..N {
             let ([a, b], [c, d]) = (top[i], bottom[i]);
             let [first, second, third, fourth] =
                 winner([a, b, c, d]).map(|here| if here { dy[i] } else { 0.0 });
-            found[0][i] = [first, second];
-            found[1][i] = [third, fourth];
+            gradients[0][i] = [first, second];
+            gradients[1][i] = [third, fourth];
         }
-        [*above, *below] = found;
+        [*above, *below] = gradients;
     }
 }
 
@@ -79,7 +79,7 @@ fn larger(a: f32, b: f32) -> f32 {
     if a >= b || a.is_nan() { a } else { b }
 }
 
-/// Which pixel of a window is its first largest one, where NaN is the largest of all.
+/// Marks the first largest pixel of a window, where NaN is the largest of all.
 #[inline(always)]
 fn winner(window: [f32; 4]) -> [bool; 4] {
     let most = largest(window);

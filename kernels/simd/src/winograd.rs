@@ -18,31 +18,34 @@ const PATCHES: usize = 48;
 /// them in one set of the L1 cache.
 pub(super) const SKEW: usize = 16;
 
-/// What the transforms of a weight and of its gradient cost, in products. Unit tests reach the
-/// transforms with few images.
-const EXPANSION: usize = if cfg!(test) { 0 } else { 800 };
+/// Cost of the transforms of a weight and of its gradient, in products.
+const EXPANSION: usize = 800;
 
 /// Channels from which the transforms pay.
 const CHANNELS: usize = 32;
+
+/// Most patches of the images that are convolved at once, which bounds the memory that they take.
+const MOST_PATCHES: usize = 2048;
 
 /// A 3x3 convolution with stride 1 from one map, with a ring, to another, without.
 pub struct Winograd {
     pub(super) input: Map,
     pub(super) out: Map,
+    /// Images that [`convolve_batch`](Self::convolve_batch) takes at once.
+    pub(super) batch: usize,
 }
 
-/// Room for the products of [`PATCHES`] patches, or for operands and products of
-/// [`AmxConvolution`](super::amx_convolution::AmxConvolution).
+/// Room for the products of patches that are transformed together, or for operands and products of AMX.
 pub struct Scratch {
-    /// Of the input of every term, `[products, patches, channels]`.
+    /// Transformed input of every term, `[products, patches, channels]`.
     pub(super) inputs: Vec<Buffer>,
-    /// Of one tile of the output, `[products, patches, lanes]`.
+    /// Products of one tile of the output, `[products, patches, lanes]`.
     pub(super) out: Buffer,
 }
 
 impl Scratch {
     /// Buffers of these lengths, the last for products; none without a length.
-    pub fn of(lengths: &[usize]) -> Option<Self> {
+    pub fn new(lengths: &[usize]) -> Option<Self> {
         let (out, inputs) = lengths.split_last()?;
         let inputs = inputs.iter().copied().map(Buffer::stale).collect();
         Some(Self { inputs, out: Buffer::stale(*out) })
@@ -50,9 +53,14 @@ impl Scratch {
 }
 
 impl Winograd {
+    pub(super) fn new(input: Map, out: Map) -> Self {
+        let patches = out.h.div_ceil(4) * out.w.div_ceil(4);
+        Self { input, out, batch: (MOST_PATCHES / patches).max(1) }
+    }
+
     /// The convolution of so many images from `input` to `out`, if it is faster than the direct one.
     pub fn pays(input: Map, out: Map, stride: usize, images: usize) -> Option<Self> {
-        let this = Self { input, out };
+        let this = Self::new(input, out);
         let wide = input.channels >= CHANNELS && out.channels >= CHANNELS;
         // The direct convolution needs nine products a pixel but no transforms.
         let products = 5 * PRODUCTS * this.patches() * images + 3 * EXPANSION;

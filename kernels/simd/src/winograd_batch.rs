@@ -17,10 +17,7 @@ use super::transforms::{CornerMut, PRODUCTS};
 use super::winograd::{SKEW, Winograd};
 
 /// Products of input and output channels from which all images are taken at once.
-const WIDE: usize = if cfg!(test) { 2000 } else { 200 * 200 };
-
-/// Most patches at once, which bounds the memory that they take.
-const MOST_PATCHES: usize = if cfg!(test) { 64 } else { 2048 };
+const WIDE: usize = 200 * 200;
 
 /// Expanded patches of some images, a group of images after the other.
 struct Expanded {
@@ -32,14 +29,9 @@ struct Expanded {
 }
 
 impl Winograd {
-    /// Whether all images are taken at once.
+    /// True if all images are taken at once.
     pub fn is_wide(&self) -> bool {
         self.input.channels * self.out.channels >= WIDE
-    }
-
-    /// Images that are taken at once.
-    fn batch(&self) -> usize {
-        (MOST_PATCHES / self.patches()).max(1)
     }
 
     /// Convolves images `[n, c, h, w]` with the expanded weight, to images.
@@ -49,7 +41,7 @@ impl Winograd {
         images: &[f32],
         weight: &[f32],
     ) -> Vec<f32> {
-        let parts = images.chunks(self.batch() * self.input.dense());
+        let parts = images.chunks(self.batch * self.input.dense());
         let mut parts = parts.map(|images| self.convolve_at_once(body, images, weight));
         let mut all = parts.next().unwrap_or_default();
         parts.for_each(|part| all.extend(part));
@@ -122,8 +114,8 @@ impl Winograd {
     ) -> Buffer {
         let (lane, channels, tiles) = (self.out.lane, self.input.channels, self.out.tiles());
         let mut weight = Buffer::stale(self.expanded());
-        let images = images.chunks(self.batch() * self.input.dense());
-        let deltas = deltas.chunks(self.batch() * delta.dense());
+        let images = images.chunks(self.batch * self.input.dense());
+        let deltas = deltas.chunks(self.batch * delta.dense());
         for (part, (images, deltas)) in images.zip(deltas).enumerate() {
             let inputs = self.expanded_inputs(body, images);
             let deltas = self.expanded_deltas(body, delta, deltas);

@@ -38,8 +38,8 @@ pub fn moments(x: &[f32], channels: usize, plane: usize) -> Vec<f32> {
             total.add_tile(p % channels, pixels, sums);
         }
     }
-    let means = (0..channels).map(|c| total.of(c).0 as f32);
-    means.chain((0..channels).map(|c| total.of(c).1 as f32)).collect()
+    let means = (0..channels).map(|c| total.channel(c).0 as f32);
+    means.chain((0..channels).map(|c| total.channel(c).1 as f32)).collect()
 }
 
 /// The sums of `g` and of `g * (x - centre)` over every channel, `[2, c]`.

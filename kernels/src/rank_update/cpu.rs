@@ -31,19 +31,20 @@ impl<H: HostBackend> Runs<WeightUpdate> for H {
             Coefficient::Number(rate) => rate,
             Coefficient::Tensor(rate) => f64::from(elements::<H>(&rate)[0]),
         };
-        let kept = match decay {
+        let retention = match decay {
             // Whatever the rate is.
             Coefficient::Number(0.0) => vec![1.0],
             Coefficient::Number(share) => vec![(1.0 - rate * share) as f32],
             Coefficient::Tensor(shares) => {
-                let kept = |decay: &f32| 1.0 - rate as f32 * decay;
-                elements::<H>(&shares).iter().map(kept).collect()
+                let retention = |decay: &f32| 1.0 - rate as f32 * decay;
+                elements::<H>(&shares).iter().map(retention).collect()
             }
         };
         let (left, right) = (&*elements::<H>(&left), &*elements::<H>(&right));
         let rate = rate as f32;
-        let kept = &*kept;
-        let update = RankUpdate { left, left_step: shape[0], rate, right, columns, summands, kept };
+        let retention = &*retention;
+        let update =
+            RankUpdate { left, left_step: shape[0], rate, right, columns, summands, retention };
         rank_update(chosen(), &update, &mut w);
         write_shape::<H>(w, shape, &device)
     }
@@ -80,11 +81,11 @@ fn packed<'a>(body: &dyn InstructionSet, of: &RankUpdate<'a>) -> Cow<'a, [f32]> 
 
 /// The part of the rows of `w`, from `first` of all rows on.
 fn part<'a>(of: &RankUpdate<'a>, first: usize, w: &[f32]) -> RankUpdate<'a> {
-    let kept = match of.kept {
-        [_] => of.kept,
-        kept => &kept[first..first + w.len() / of.columns],
+    let retention = match of.retention {
+        [_] => of.retention,
+        retention => &retention[first..first + w.len() / of.columns],
     };
-    RankUpdate { left: of.left.get(first..).unwrap_or_default(), kept, ..*of }
+    RankUpdate { left: of.left.get(first..).unwrap_or_default(), retention, ..*of }
 }
 
 #[cfg(test)]
@@ -103,7 +104,8 @@ mod tests {
             let (i, j) = (at / of.columns, at % of.columns);
             let terms =
                 (0..of.summands).map(|s| of.left[s * rows + i] * of.right[s * of.columns + j]);
-            w * of.kept[if of.kept.len() == 1 { 0 } else { i }] + of.rate * terms.sum::<f32>()
+            w * of.retention[if of.retention.len() == 1 { 0 } else { i }]
+                + of.rate * terms.sum::<f32>()
         };
         w.iter().enumerate().map(element).collect()
     }
@@ -117,13 +119,13 @@ mod tests {
             {
                 let left = integers(summands * rows, 1);
                 let right = integers(summands * columns, 2);
-                let kept = integers(shares, 3);
+                let retention = integers(shares, 3);
                 let of = RankUpdate {
                     left: &left,
                     left_step: rows,
                     rate: 3.0,
                     right: &right,
-                    kept: &kept,
+                    retention: &retention,
                     summands,
                     columns,
                 };
@@ -148,7 +150,7 @@ mod tests {
     fn rows_that_threads_share_are_those_of_one() {
         let (rows, columns, summands) = (517, 721, 3);
         let fraction = |value: f32| value / 7.0;
-        let [left, right, kept, w] =
+        let [left, right, retention, w] =
             [(summands * rows, 1), (summands * columns, 2), (rows, 3), (rows * columns, 4)]
                 .map(|(count, seed)| integers(count, seed).into_iter().map(fraction).collect())
                 .map(|values: Vec<f32>| values);
@@ -157,7 +159,7 @@ mod tests {
             left_step: rows,
             rate: 0.3,
             right: &right,
-            kept: &kept,
+            retention: &retention,
             summands,
             columns,
         };

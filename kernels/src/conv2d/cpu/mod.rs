@@ -125,7 +125,7 @@ impl Plan {
     /// The gradient of the weight, from that of its prepared form.
     fn restored(&self, body: &dyn InstructionSet, way: &Convolution, total: Buffer) -> Vec<f32> {
         let total = way.restore(body, total);
-        let mut weight = vec![0.0; self.filter.len()];
+        let mut weight = vec![0.0; self.filter.weights()];
         self.filter.unpack(body, &total, &way.taps, &mut weight);
         weight
     }

@@ -243,12 +243,13 @@ impl Stack<'_> {
             let total = PerBatch::total(parts, Moments::merge);
             for of in total.values() {
                 let biases = parameters.bias.iter().enumerate();
-                moments.extend(biases.map(|(c, bias)| (of.of(c).0 + f64::from(*bias)) as f32));
+                moments.extend(biases.map(|(c, bias)| (of.channel(c).0 + f64::from(*bias)) as f32));
             }
             for of in total.values() {
-                moments.extend((0..parameters.bias.len()).map(|c| of.of(c).1 as f32));
+                moments.extend((0..parameters.bias.len()).map(|c| of.channel(c).1 as f32));
             }
-            norms.push(total.map(|_, of| Norm::new(parameters, epsilon, padded, |c| of.of(c))));
+            norms
+                .push(total.map(|_, of| Norm::new(parameters, epsilon, padded, |c| of.channel(c))));
         }
         norms
     }

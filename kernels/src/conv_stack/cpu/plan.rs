@@ -130,7 +130,7 @@ impl Plan {
     pub fn weight(&self, body: &dyn InstructionSet, parameters: &Parameters<'_>) -> Buffer {
         let filter = self.block.filter();
         let Parameters { weight, bias, gamma, beta } = parameters;
-        assert_eq!(weight.len(), filter.len(), "the weight of {:?}", self.block);
+        assert_eq!(weight.len(), filter.weights(), "the weight of {:?}", self.block);
         let vectors = [bias, gamma, beta].map(|vector| vector.len());
         assert_eq!(vectors, [self.block.c_out; 3], "the parameters of {:?}", self.block);
         let mut packed = filter.pack(body, parameters.weight, &self.forward.taps);

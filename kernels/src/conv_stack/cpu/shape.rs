@@ -56,7 +56,7 @@ impl Geometry {
 
     /// Length of the block's weight.
     pub fn weight(&self) -> usize {
-        self.filter().len()
+        self.filter().weights()
     }
 
     /// The block's weight.
