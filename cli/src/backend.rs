@@ -7,8 +7,8 @@ use fewshot::hardware::{
 };
 use fewshot::kernels::{check_environment, route};
 
-use super::args::DeviceArgs;
-use super::prelude::*;
+use crate::args::DeviceArgs;
+use crate::prelude::*;
 
 /// Autodiff that computes what costs little again in the backward pass.
 pub(crate) type Balanced<B> = Autodiff<B, BalancedCheckpointing>;

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use fewshot::data::{
     Color, DataError, FolderReport, Glyphs, GlyphsConfig, Omniglot, OnBroken, PictureLimits,
     ReadOptions, Shades, Split, Splits, cifar_fs, csv_list, cub, fc100, fonts, image_folder_splits,
@@ -8,8 +9,7 @@ use fewshot::data::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::args::is_given;
-use super::prelude::*;
+use crate::prelude::*;
 
 /// The source of tasks, as on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,18 @@ pub(crate) enum ImageSpec {
     Files(usize, PathBuf),
 }
 
+/// A part of a dataset, by its classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Classes to report an accuracy on
+    #[default]
+    Test,
+    /// Classes to choose a network by
+    Validation,
+    /// Classes to learn from: the base classes
+    Train,
+}
+
 pub(crate) const SINUSOID: &str = "sinusoid";
 
 type Reader = fn(&Path, &ReadOptions) -> Result<FolderReport<Splits>, DataError>;
@@ -39,7 +51,7 @@ struct Format {
     /// Default height and width in pixels.
     side: usize,
     color: Color,
-    /// How pictures are turned into images like these.
+    /// Treatment of shades that turns pictures into images like these.
     shades: Shades,
     open: Reader,
 }
@@ -67,7 +79,7 @@ const FORMATS: [Format; 9] = [
     },
 ];
 
-/// How images of files are read.
+/// Options for reading images of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FolderOptions {
     /// Height and width in pixels.
@@ -79,7 +91,7 @@ pub(crate) struct FolderOptions {
 }
 
 fn is_default(limits: &PictureLimits) -> bool {
-    !is_given(limits)
+    *limits == PictureLimits::default()
 }
 
 /// Names of files that are printed, at most.
@@ -152,7 +164,7 @@ impl ImageSpec {
         FolderOptions { size: side, color, on_broken: OnBroken::Fail, limits }
     }
 
-    /// How pictures are turned into images like these: characters are bright on dark.
+    /// Treatment of shades that turns pictures into images like these: characters are bright on dark.
     pub(crate) fn shades(&self) -> Shades {
         match self {
             Self::Glyphs | Self::Omniglot(_) => Shades::Inverted,
@@ -177,7 +189,7 @@ impl ImageSpec {
         }
     }
 
-    /// What the split of this data is called in a report.
+    /// Name of the split of this data in a report.
     pub(crate) fn split_name(&self, split: Split) -> String {
         match self {
             Self::Glyphs => "alphabets".to_owned(),

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use super::prelude::*;
+use crate::prelude::*;
 
 enum Sum {
     Md5(&'static str),
@@ -67,7 +67,7 @@ pub(crate) fn omniglot(folder: &Path) -> Result {
     Ok(())
 }
 
-/// What an address answers, with a bar of how much of it is there. It must be read within `patience`.
+/// The answer of an address, behind a progress bar. The answer must be read within `patience`.
 pub(crate) fn body(url: &str, patience: Duration) -> Result<impl Read + use<>> {
     let config = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(30)))

@@ -8,7 +8,7 @@ use fewshot::train::{CheckpointError, RunHistoryError, TrainError};
 
 pub(crate) type Result<T = (), E = CliError> = std::result::Result<T, E>;
 
-/// What the command ends with, in one line.
+/// Failures of the command, each told in one line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// A wrong command line.

@@ -2,16 +2,18 @@ use fewshot::episode::{EpisodeSampler, Protocol, TaskSource};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::heads::AnyHead;
 use fewshot::learners::{EmbeddingLearner, Learner, MetaLearner};
-use fewshot::train::{Checkpoint, Evaluator, RunFolder};
-use serde::de::DeserializeOwned;
+use fewshot::train::{Checkpoint, Evaluator};
 
-use super::args::{EvalArgs, Method};
-use super::features::Part;
-use super::prelude::*;
-use super::report::{evaluated, test_protocol};
-use super::settings::{LearnerJob, RunSettings};
-use super::world::{self, World};
-use super::{features, sinusoids};
+use crate::args::EvalArgs;
+use crate::checkpoint;
+use crate::data_spec::Part;
+use crate::features;
+use crate::method::{Family, HeadTraining, Method};
+use crate::prelude::*;
+use crate::report::evaluated;
+use crate::settings::{LearnerJob, RunSettings};
+use crate::sinusoids;
+use crate::world::{self, World};
 
 pub(crate) fn run(args: &EvalArgs) -> Result {
     let world = world::join()?;
@@ -33,10 +35,10 @@ fn run_in(args: &EvalArgs, world: World) -> Result {
     let Some(given) = &args.checkpoint else {
         return Err(usage!("a checkpoint, a run folder or --features is needed"));
     };
-    let path = file(given);
+    let path = checkpoint::file(given);
     let (method, shots) = (args.method()?, args.shots()?);
     let checkpoint = Checkpoint::read(&path)?;
-    if sinusoids::is_sinusoid_run(&checkpoint) {
+    if checkpoint::is_sinusoid_run(&checkpoint) {
         if let Some(option) = args.read.given() {
             return Err(usage!("{option} is for images, not for sinusoids"));
         }
@@ -60,21 +62,6 @@ fn run_in(args: &EvalArgs, world: World) -> Result {
     let sampler = images.sampler(settings.test, seed)?.with_data_on(args.data_on);
     let testing = Testing { args, method, settings, path, checkpoint, sampler, world };
     backend::dispatch(&args.device, testing)
-}
-
-/// The settings of the run that a checkpoint belongs to.
-pub(super) fn settings<R: DeserializeOwned>(checkpoint: &Checkpoint, path: &Path) -> Result<R> {
-    R::deserialize(&checkpoint.settings()["user"])
-        .map_err(|error| failed!("{} was not made by `fewshot train`: {error}", path.display()))
-}
-
-/// A run folder stands for its best checkpoint, or the last one.
-pub(super) fn file(given: &Path) -> PathBuf {
-    if !given.is_dir() {
-        return given.to_owned();
-    }
-    let best = RunFolder::best(given);
-    if best.exists() { best } else { RunFolder::last(given) }
 }
 
 struct Testing<'a> {
@@ -117,7 +104,7 @@ impl Testing<'_> {
         method: Method,
         hardware: &HardwareManager<B::InnerBackend>,
     ) -> Result {
-        if method.needs_episodes() {
+        if method.family() == Family::Head(HeadTraining::Episodes) {
             return Err(usage!(
                 "{method} has weights of its own, which only its own training on episodes gives it"
             ));
@@ -153,7 +140,7 @@ impl Testing<'_> {
         let mut report = json!({
             "steps": checkpoint.progress().step,
             "inner": settings.inner,
-            "protocol": test_protocol(&settings, &evaluation),
+            "protocol": settings.test_protocol(&evaluation),
             "seed": evaluation.seed,
             "checkpoint": path.display().to_string(),
             "data_on": data_on,

@@ -1,8 +1,8 @@
 use fewshot::data::{ClassDataset, ImageSet, Sinusoids, Split};
 
-use super::args::ReadArgs;
-use super::data_spec::{DataSpec, ImageSpec};
-use super::prelude::*;
+use crate::args::ReadArgs;
+use crate::data_spec::{DataSpec, ImageSpec};
+use crate::prelude::*;
 
 pub(crate) fn run(spec: &DataSpec, split: Split, read: ReadArgs) -> Result {
     match spec {

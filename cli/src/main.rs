@@ -5,15 +5,17 @@
 mod args;
 mod backend;
 mod bench;
+mod checkpoint;
 mod data_spec;
-mod defaults;
 mod download;
 mod error;
 mod eval;
 mod features;
 mod hardware;
 mod info;
+mod line;
 mod machine;
+mod method;
 mod output;
 mod pictures;
 mod plasticity;
@@ -24,6 +26,7 @@ mod runs;
 mod settings;
 mod sinusoids;
 mod train;
+mod training;
 mod warnings;
 mod world;
 
@@ -34,10 +37,11 @@ use clap::{CommandFactory, Parser};
 use fewshot::hardware::{CountingAllocator, keep_compiled_kernels, log_launches};
 use mimalloc::MiMalloc;
 
-use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
+use bench::BenchCommand;
 use error::{Result, failed};
+use line::{Command, DataCommand, Line, PlasticityCommand};
 
-/// What most files of the command need.
+/// Names that most files of the command need.
 mod prelude {
     pub(crate) use std::path::{Path, PathBuf};
 
@@ -52,9 +56,8 @@ mod prelude {
     pub(crate) use crate::report::{join, rounded};
 }
 
-/// What the hardware commands and `peak_memory` tell of the processor's memory is counted here. On an
-/// accelerator one thread frees what another allocated, hundreds of times a step, which mimalloc does without
-/// locks.
+/// Counts the processor's memory for the hardware commands and `peak_memory`. On an accelerator one thread frees
+/// what another has allocated, hundreds of times a step, which mimalloc does without locks.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::over(MiMalloc);
 

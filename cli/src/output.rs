@@ -2,12 +2,12 @@ use std::fmt::{Debug, Display};
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::error::{Result, failed};
+use crate::error::{Result, failed};
 
 /// Number of this process among those of the run.
 static RANK: AtomicUsize = AtomicUsize::new(0);
 
-/// Of several processes only the first one prints.
+/// Tells this process its rank: of several processes only the first one prints.
 pub(crate) fn set_rank(rank: usize) {
     RANK.store(rank, Ordering::Relaxed);
 }

@@ -6,8 +6,8 @@ use fewshot::episode::Protocol;
 use fewshot::train::{Event, StepMetrics, print_lines};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::output::print_status;
-use super::warnings::KernelCount;
+use crate::output::print_status;
+use crate::warnings::KernelCount;
 
 /// A bar on a terminal, lines elsewhere. On an accelerator the bar shows that kernels are compiled until
 /// the first step is done.
@@ -76,7 +76,7 @@ fn show(bar: &ProgressBar, event: &Event) {
     }
 }
 
-/// How far a run of so many steps is: a bar on a terminal, a line every twentieth part elsewhere.
+/// The course of a run of so many steps: a bar on a terminal, a line every twentieth part elsewhere.
 pub(crate) struct StepProgress {
     steps: usize,
     bar: ProgressBar,

@@ -1,8 +1,5 @@
-use fewshot::learners::QueryNorm;
 use fewshot::train::Evaluation;
 use serde_json::{Value, json};
-
-use super::settings::RunSettings;
 
 /// Rounded to so many decimal places.
 pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
@@ -22,25 +19,6 @@ pub(crate) fn evaluated(evaluation: &Evaluation) -> Value {
         "accuracy": rounded(evaluation.accuracy, 2),
         "ci95": rounded(evaluation.ci95, 2),
         "eval_episodes_per_s": rounded(evaluation.episodes_per_s, 2),
-    })
-}
-
-pub(crate) fn test_protocol(settings: &RunSettings, evaluation: &Evaluation) -> Value {
-    json!({
-        "method": settings.method,
-        "data": settings.data.name(),
-        "split": settings.data.split_name(settings.split),
-        "classes": "test",
-        "ways": evaluation.protocol.ways,
-        "shots": evaluation.protocol.shots,
-        "queries": evaluation.protocol.queries,
-        "episodes": evaluation.episodes,
-        "transductive": evaluation.transductive,
-        "batch_norm": match evaluation.query_norm {
-            QueryNorm::Together => json!(evaluation.batch_norm),
-            QueryNorm::Alone => json!("support"),
-        },
-        "ci": "1.96 * std / sqrt(episodes)",
     })
 }
 

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use super::output::print_status;
+use crate::output::print_status;
 
 /// Prints the warnings of the library. Of drivers and backends, whose messages a user of the command can
 /// do nothing about, only kernels are counted, if that is wanted.
 struct Warnings;
 
-/// What CubeCL 0.10's runtimes log of a kernel that is compiled: cubecl-cuda and cubecl-hip,
+/// Openings of the messages of CubeCL 0.10's runtimes on a kernel that is compiled: cubecl-cuda and cubecl-hip,
 /// compute/context.rs, and cubecl-wgpu, backend/base.rs and vulkan.rs.
 const COMPILING: [&str; 2] = ["Compiling ", "[cubecl-wgpu] compiling "];
 
-/// What it logs of a launch: cubecl-runtime, logging/server.rs.
+/// Opening of its message on a launch: cubecl-runtime, logging/server.rs.
 const LAUNCHING: &str = "Executing ";
 
 static COMPILED: AtomicUsize = AtomicUsize::new(0);
@@ -52,12 +52,12 @@ pub(super) struct KernelCount {
 }
 
 impl KernelCount {
-    /// Of kernels that are compiled.
+    /// Begins to count kernels that are compiled.
     pub(super) fn compiled() -> Self {
         Self::begin(LevelFilter::Trace, &COMPILED)
     }
 
-    /// Of launches, where [`log_launches`](fewshot::hardware::log_launches) has them logged.
+    /// Begins to count launches, where [`log_launches`](fewshot::hardware::log_launches) has them logged.
     pub(super) fn launched() -> Self {
         Self::begin(LevelFilter::Info, &LAUNCHED)
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fewshot::parallel::{Communicator, gather_numbers, launched, world};
 
-use super::error::{Result, usage};
-use super::output;
+use crate::error::{Result, usage};
+use crate::output;
 
 /// All processes that `mpirun` or `srun` started with this one, or this one alone.
 pub(super) type World = Arc<dyn Communicator>;
@@ -25,7 +25,7 @@ pub(super) fn smallest(world: &World, own: usize) -> Result<usize> {
     Ok(all.into_iter().fold(f64::INFINITY, f64::min) as usize)
 }
 
-/// That no other process was started for `what`, which one does alone.
+/// Refuses several processes for `what`, which one does alone.
 pub(super) fn refuse_several(world: &dyn Communicator, what: &str) -> Result {
     match world.size() {
         1 => Ok(()),

@@ -11,12 +11,12 @@ use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::{Route, route};
 use fewshot_models::{
     BnStatistics, Conv4, EfficientNetLiteConfig, Encoder, Preprocessing, Pretrained,
-    ResNet12Config, ResNetConfig, VitConfig, WideResNetConfig,
+    ResNet12Config, WideResNetConfig,
 };
 use rayon::prelude::*;
 
 use super::origin::{BackboneId, BackboneOrigin, TrainedNetwork, sha256};
-use super::published::{PublishedWeights, network_of_file, unknown};
+use super::published::{Architecture, PublishedWeights, network_of_file};
 use super::trained::Parameters;
 use super::{AdaptedModelError, Result};
 use crate::data::{
@@ -92,7 +92,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     ) -> Result<Self> {
         refuse_others(published, file, &sha256)?;
         let name = published.name;
-        let (network, preprocessing) = Network::load(name, file, device)?;
+        let (network, preprocessing) = Network::load(published.architecture, file, device)?;
         let id = BackboneId { name: name.to_owned(), sha256, file: absolute(file), preprocessing };
         Ok(Self::new(BackboneOrigin::Published(id), network, device))
     }
@@ -134,8 +134,9 @@ impl<B: Backend> PretrainedBackbone<B> {
             }
             None => id.locate()?,
         };
-        refuse_others(PublishedWeights::named(&id.name)?, &file, &id.sha256)?;
-        let (network, preprocessing) = Network::load(&id.name, &file, device)?;
+        let published = PublishedWeights::named(&id.name)?;
+        refuse_others(published, &file, &id.sha256)?;
+        let (network, preprocessing) = Network::load(published.architecture, &file, device)?;
         if preprocessing != id.preprocessing {
             return Err(AdaptedModelError::OtherPreprocessing { backbone: id.name.clone() });
         }
@@ -350,33 +351,23 @@ fn none_broken(images: usize, broken: Vec<BrokenImage>) -> Result {
 }
 
 impl<B: Backend> Network<B> {
-    fn load(name: &str, file: &Path, device: &B::Device) -> Result<(Self, Preprocessing)> {
-        let resnet =
-            |of: ResNetConfig| Self::published(of.init(device), file, of.preprocessing(), 1);
-        let vit = |of: VitConfig| Self::published(of.init(device), file, of.preprocessing(), 4);
-        match name {
-            "dinov2-s" => vit(VitConfig::dinov2_s14()),
-            "dinov2-b" => vit(VitConfig::dinov2_b14()),
-            "dinov2-s-reg" => vit(VitConfig::dinov2_s14_reg()),
-            "dinov2-b-reg" => vit(VitConfig::dinov2_b14_reg()),
-            "clip-b32" => vit(VitConfig::clip_b32()),
-            "clip-b32-gelu" => vit(VitConfig::clip_b32_gelu()),
-            "efficientnet-lite0" => {
-                let config = EfficientNetLiteConfig::new();
-                Self::published(config.init(device), file, config.preprocessing(), 1)
-            }
-            "resnet18" => resnet(ResNetConfig::resnet18()),
-            "resnet34" => resnet(ResNetConfig::resnet34()),
-            "resnet50" => resnet(ResNetConfig::resnet50()),
-            "resnet12" => {
-                let config = ResNet12Config::new();
-                Self::published(config.init(device), file, config.preprocessing(), 1)
-            }
-            "wrn-28-10" => {
-                let config = WideResNetConfig::new();
-                Self::published(config.init(device), file, config.preprocessing(), 1)
-            }
-            _ => Err(unknown(name)),
+    fn load(
+        architecture: Architecture,
+        file: &Path,
+        device: &B::Device,
+    ) -> Result<(Self, Preprocessing)> {
+        macro_rules! published {
+            ($config:expr, $on_a_core:expr) => {{
+                let config = $config;
+                Self::published(config.init(device), file, config.preprocessing(), $on_a_core)
+            }};
+        }
+        match architecture {
+            Architecture::Vit(config) => published!(config(), 4),
+            Architecture::EfficientNetLite => published!(EfficientNetLiteConfig::new(), 1),
+            Architecture::ResNet(config) => published!(config(), 1),
+            Architecture::ResNet12 => published!(ResNet12Config::new(), 1),
+            Architecture::WideResNet => published!(WideResNetConfig::new(), 1),
         }
     }
 

@@ -3,13 +3,14 @@
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
+use fewshot_models::{ResNetConfig, VitConfig};
 use serde::Serialize;
 
 use super::{AdaptedModelError, Result};
 use crate::files;
 
 /// A network, and where its weights are published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct PublishedWeights {
     /// Its name for [`PretrainedBackbone`](super::PretrainedBackbone).
     pub name: &'static str,
@@ -23,6 +24,29 @@ pub struct PublishedWeights {
     pub page: &'static str,
     /// The file, where there is one with an address and a checksum.
     pub file: Option<PublishedFile>,
+    /// Takes the weights.
+    #[serde(skip)]
+    pub(super) architecture: Architecture,
+}
+
+/// The architecture of a network with published weights.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Architecture {
+    Vit(fn() -> VitConfig),
+    EfficientNetLite,
+    ResNet(fn() -> ResNetConfig),
+    ResNet12,
+    WideResNet,
+}
+
+impl Architecture {
+    const fn published(
+        self,
+        [name, network, licence, page]: [&'static str; 4],
+        features: usize,
+    ) -> PublishedWeights {
+        PublishedWeights { name, network, features, licence, page, file: None, architecture: self }
+    }
 }
 
 /// A file of weights that can be downloaded and checked.
@@ -88,41 +112,51 @@ const TORCHVISION: &str = "https://docs.pytorch.org/vision/stable/models/resnet.
 /// Publications of all networks that embed pictures.
 pub const PUBLISHED_WEIGHTS: [PublishedWeights; 12] = [
     // Its hash and those of the next three as in scripts/conversion/convert_dinov2.py of finegrain-ai/refiners at commit e34b728.
-    network(["dinov2-s", "ViT-S/14, DINOv2", "Apache-2.0", DINOV2], 384).in_file(
-        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
-        "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
-        88,
-    ),
-    network(["dinov2-b", "ViT-B/14, DINOv2", "Apache-2.0", DINOV2], 768).in_file(
-        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_pretrain.pth",
-        "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
-        346,
-    ),
-    network(["dinov2-s-reg", "ViT-S/14, DINOv2 with registers", "Apache-2.0", DINOV2], 384)
+    Architecture::Vit(VitConfig::dinov2_s14)
+        .published(["dinov2-s", "ViT-S/14, DINOv2", "Apache-2.0", DINOV2], 384)
+        .in_file(
+            "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
+            "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
+            88,
+        ),
+    Architecture::Vit(VitConfig::dinov2_b14)
+        .published(["dinov2-b", "ViT-B/14, DINOv2", "Apache-2.0", DINOV2], 768)
+        .in_file(
+            "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_pretrain.pth",
+            "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
+            346,
+        ),
+    Architecture::Vit(VitConfig::dinov2_s14_reg)
+        .published(["dinov2-s-reg", "ViT-S/14, DINOv2 with registers", "Apache-2.0", DINOV2], 384)
         .in_file(
             "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_reg4_pretrain.pth",
             "f433177089a681826f849f194ece3bb48f4d63fb38d32fc837e3dc7a4e5641fb",
             88,
         ),
-    network(["dinov2-b-reg", "ViT-B/14, DINOv2 with registers", "Apache-2.0", DINOV2], 768)
+    Architecture::Vit(VitConfig::dinov2_b14_reg)
+        .published(["dinov2-b-reg", "ViT-B/14, DINOv2 with registers", "Apache-2.0", DINOV2], 768)
         .in_file(
             "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_reg4_pretrain.pth",
             "73182a088cf94833c94b1666d1c99e02fe87e2007bff57b564fb6206e25dba71",
             346,
         ),
     // Hugging Face names the content of this file and the next by these hashes, and programs that pin their revisions have them.
-    network(["clip-b32", "ViT-B/32, CLIP of OpenAI", "MIT", CLIP], 512).in_file(
-        "https://huggingface.co/timm/vit_base_patch32_clip_224.openai/resolve/\
+    Architecture::Vit(VitConfig::clip_b32)
+        .published(["clip-b32", "ViT-B/32, CLIP of OpenAI", "MIT", CLIP], 512)
+        .in_file(
+            "https://huggingface.co/timm/vit_base_patch32_clip_224.openai/resolve/\
          a6f597a30f7b82c51704746581f9a4e41421e878/open_clip_model.safetensors",
-        "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
-        605,
-    ),
-    network(["clip-b32-gelu", "ViT-B/32, CLIP of LAION, GELU", "MIT", OPEN_CLIP], 512).in_file(
-        "https://huggingface.co/laion/CLIP-ViT-B-32-laion2B-s34B-b79K/resolve/\
+            "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
+            605,
+        ),
+    Architecture::Vit(VitConfig::clip_b32_gelu)
+        .published(["clip-b32-gelu", "ViT-B/32, CLIP of LAION, GELU", "MIT", OPEN_CLIP], 512)
+        .in_file(
+            "https://huggingface.co/laion/CLIP-ViT-B-32-laion2B-s34B-b79K/resolve/\
          1a25a446712ba5ee05982a381eed697ef9b435cf/open_clip_model.safetensors",
-        "ac4f8c4b88af6d963118cbf40ad93176d092abbedfcb752601ae1866352656e6",
-        605,
-    ),
+            "ac4f8c4b88af6d963118cbf40ad93176d092abbedfcb752601ae1866352656e6",
+            605,
+        ),
     // Computed from the package; the first 8 digits are in the name of the file as published.
     PublishedWeights {
         file: Some(PublishedFile {
@@ -133,26 +167,33 @@ pub const PUBLISHED_WEIGHTS: [PublishedWeights; 12] = [
             sha256: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
             megabytes: 19,
         }),
-        ..network(["efficientnet-lite0", "EfficientNet-Lite0, ImageNet", "Apache-2.0", LITE0], 1280)
+        ..Architecture::EfficientNetLite.published(
+            ["efficientnet-lite0", "EfficientNet-Lite0, ImageNet", "Apache-2.0", LITE0],
+            1280,
+        )
     },
     // torchvision publishes the first 8 digits, in the names of its files; of two, programs that pin them have the rest.
-    network(["resnet18", "ResNet-18, ImageNet", "BSD-3-Clause", TORCHVISION], 512).in_file(
-        "https://download.pytorch.org/models/resnet18-f37072fd.pth",
-        "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
-        47,
-    ),
-    network(["resnet34", "ResNet-34, ImageNet", "BSD-3-Clause", TORCHVISION], 512).in_file(
-        "https://download.pytorch.org/models/resnet34-b627a593.pth",
-        "b627a593",
-        87,
-    ),
-    network(["resnet50", "ResNet-50, ImageNet", "BSD-3-Clause", TORCHVISION], 2048).in_file(
-        "https://download.pytorch.org/models/resnet50-0676ba61.pth",
-        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
-        103,
-    ),
-    network(["resnet12", "ResNet-12, FEAT on mini-ImageNet", "MIT", FEAT], 640),
-    network(["wrn-28-10", "WRN-28-10, S2M2 on mini-ImageNet", "CC-BY-NC-SA-4.0", S2M2], 640),
+    Architecture::ResNet(ResNetConfig::resnet18)
+        .published(["resnet18", "ResNet-18, ImageNet", "BSD-3-Clause", TORCHVISION], 512)
+        .in_file(
+            "https://download.pytorch.org/models/resnet18-f37072fd.pth",
+            "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+            47,
+        ),
+    Architecture::ResNet(ResNetConfig::resnet34)
+        .published(["resnet34", "ResNet-34, ImageNet", "BSD-3-Clause", TORCHVISION], 512)
+        .in_file("https://download.pytorch.org/models/resnet34-b627a593.pth", "b627a593", 87),
+    Architecture::ResNet(ResNetConfig::resnet50)
+        .published(["resnet50", "ResNet-50, ImageNet", "BSD-3-Clause", TORCHVISION], 2048)
+        .in_file(
+            "https://download.pytorch.org/models/resnet50-0676ba61.pth",
+            "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+            103,
+        ),
+    Architecture::ResNet12
+        .published(["resnet12", "ResNet-12, FEAT on mini-ImageNet", "MIT", FEAT], 640),
+    Architecture::WideResNet
+        .published(["wrn-28-10", "WRN-28-10, S2M2 on mini-ImageNet", "CC-BY-NC-SA-4.0", S2M2], 640),
 ];
 
 /// Other files and their networks, by the sha256 as far as it is published: `pytorch_model.bin` of openai/clip-vit-base-patch32 at
@@ -171,44 +212,29 @@ pub(super) fn network_of_file(sha256: &str) -> Option<&'static str> {
     here.or_else(|| Some(also()?.1))
 }
 
-pub(super) fn unknown(name: &str) -> AdaptedModelError {
+fn unknown(name: &str) -> AdaptedModelError {
     let known = PUBLISHED_WEIGHTS.map(|weights| weights.name).to_vec();
     AdaptedModelError::UnknownBackbone { name: name.to_owned(), known }
 }
 
-/// Weights of no file, to begin with.
-const fn network(
-    [name, network, licence, page]: [&'static str; 4],
-    features: usize,
-) -> PublishedWeights {
-    PublishedWeights { name, network, features, licence, page, file: None }
-}
-
 #[cfg(test)]
 mod tests {
-    use fewshot_models::{
-        EfficientNetLiteConfig, ResNet12Config, ResNetConfig, VitConfig, WideResNetConfig,
-    };
+    use fewshot_models::{EfficientNetLiteConfig, ResNet12Config, WideResNetConfig};
 
     use super::*;
 
     #[test]
     fn every_network_is_listed_with_its_features() {
-        let features = [
-            VitConfig::dinov2_s14().features(),
-            VitConfig::dinov2_b14().features(),
-            VitConfig::dinov2_s14_reg().features(),
-            VitConfig::dinov2_b14_reg().features(),
-            VitConfig::clip_b32().features(),
-            VitConfig::clip_b32_gelu().features(),
-            EfficientNetLiteConfig::new().features(),
-            ResNetConfig::resnet18().features(),
-            ResNetConfig::resnet34().features(),
-            ResNetConfig::resnet50().features(),
-            ResNet12Config::new().features(),
-            WideResNetConfig::new().features(),
-        ];
-        assert_eq!(PUBLISHED_WEIGHTS.map(|weights| weights.features), features);
+        for weights in PUBLISHED_WEIGHTS {
+            let features = match weights.architecture {
+                Architecture::Vit(config) => config().features(),
+                Architecture::EfficientNetLite => EfficientNetLiteConfig::new().features(),
+                Architecture::ResNet(config) => config().features(),
+                Architecture::ResNet12 => ResNet12Config::new().features(),
+                Architecture::WideResNet => WideResNetConfig::new().features(),
+            };
+            assert_eq!(weights.features, features, "{}", weights.name);
+        }
     }
 
     #[test]

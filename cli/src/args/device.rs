@@ -31,7 +31,7 @@ pub(super) fn placement() -> impl TypedValueParser<Value = DataPlacement> {
     ])
 }
 
-/// What is computed again in the backward pass.
+/// Parser of the part of a network that is computed again in the backward pass.
 pub(crate) fn checkpointing() -> impl TypedValueParser<Value = Checkpointing> {
     one_of([
         ("none", "Nothing", Checkpointing::Nothing),
@@ -40,7 +40,7 @@ pub(crate) fn checkpointing() -> impl TypedValueParser<Value = Checkpointing> {
     ])
 }
 
-/// What batch-norm normalises with in a test.
+/// Statistics by which batch-norm normalises in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BatchNormRule {
     /// Running averages of training, as in the official code
@@ -48,6 +48,6 @@ pub(crate) enum BatchNormRule {
     /// The moments of each test episode (transductive): of a protonet support and queries together,
     /// of maml and its relatives apart
     Batch,
-    /// Those of the support and one query at a time (inductive), of maml and its relatives alone
+    /// The moments of the support and one query at a time (inductive), of maml and its relatives alone
     Support,
 }

@@ -3,12 +3,12 @@ use fewshot::data::Split;
 use fewshot::episode::DataPlacement;
 
 use super::device::placement;
-use super::{BatchNormRule, DeviceArgs, Method, ReadArgs, count};
+use super::{BatchNormRule, DeviceArgs, ReadArgs, count, first_given};
 use crate::data_spec::{DataSpec, specs};
-use crate::features::FeatureArgs;
+use crate::method::Method;
 use crate::prelude::*;
 
-pub(super) const EVAL_HELP: &str = "\
+pub(crate) const EVAL_HELP: &str = "\
 The data, the size of the episodes and the seed are by default those of the checkpoint. A run folder stands \
 for its best checkpoint, or its last one if there was no validation. Episodes come from the test classes.
 
@@ -25,6 +25,39 @@ in their papers; a file may also contain such a mean itself. --method all leaves
 which have weights that only episodes train. The JSON object has features, classes, rows, length, base_mean \
 (whether there is one), backend, device, route, and results, a row each of method, settings, ways, shots, \
 queries, episodes, transductive, unbalanced (alpha, or null), seed, accuracy, ci95, episodes_per_s.";
+
+/// A test of methods on features instead of a run.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Features instead of a run")]
+pub(crate) struct FeatureArgs {
+    /// Features to test methods on, .safetensors or .parquet
+    #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
+    pub(crate) features: Option<PathBuf>,
+    /// Features of the base classes, of which the mean is taken
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base_features: Option<PathBuf>,
+    /// Spread queries unevenly over classes, by a Dirichlet distribution of this alpha [default: 2];
+    /// a class may get none or all of them
+    #[arg(
+        long,
+        value_name = "ALPHA",
+        num_args = 0..=1,
+        default_missing_value = "2",
+        value_parser = count(1..=1000)
+    )]
+    pub(crate) unbalanced: Option<usize>,
+    /// Draw the accuracies as bars, .svg
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+impl FeatureArgs {
+    /// The first option that was given beside the features themselves.
+    pub(crate) fn given(&self) -> Option<String> {
+        // Clap waives what an option requires where that conflicts with a run.
+        first_given!(self, base_features, unbalanced, plot)
+    }
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
@@ -60,7 +93,7 @@ pub(crate) struct EvalArgs {
     /// Seed of the episodes [default: the run's; with --features 1]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// What batch-norm normalises with [default: running; of maml and its relatives batch]
+    /// Statistics by which batch-norm normalises [default: running; of maml and its relatives batch]
     #[arg(long, visible_alias = "bn", value_enum, conflicts_with = "features")]
     pub(crate) batch_norm: Option<BatchNormRule>,
     /// Inner steps of maml and its relatives

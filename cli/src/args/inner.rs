@@ -16,13 +16,13 @@ pub(crate) struct InnerArgs {
     /// Inner steps in the test [default: of the method, see below]
     #[arg(long, value_name = "N", value_parser = count(0..=1000))]
     pub(crate) eval_inner_steps: Option<usize>,
-    /// Whether the outer gradient goes through the inner ones [default: second, of fomaml first]
+    /// Order of the outer gradient: through the inner gradients or not [default: second, of fomaml first]
     #[arg(long, value_parser = one_of([
         ("first", "Inner gradients are constants", Order::First),
         ("second", "The exact derivative", Order::Second),
     ]))]
     pub(crate) order: Option<Order>,
-    /// How the exact derivative is computed; the result is the same [default: unrolled]
+    /// Route by which the exact derivative is computed; the result is the same [default: unrolled]
     #[arg(long, value_name = "ROUTE", value_parser = one_of([
         ("unrolled", "By the graph of the whole inner loop", SecondOrder::Unrolled),
         ("chain", "Step by step, with memory for one", SecondOrder::Chain),

@@ -8,12 +8,12 @@ use fewshot::learners::BaseLogits;
 use fewshot::metric::Metric;
 
 use super::device::placement;
-use super::{BatchNormRule, DeviceArgs, InnerArgs, Method, ReadArgs, count, one_of, steps};
+use super::scale::ScaleArgs;
+use super::{BatchNormRule, DeviceArgs, InnerArgs, ReadArgs, count, one_of, steps};
 use crate::data_spec::{DataSpec, specs};
-use crate::settings::COSINE_SCALE;
-use crate::train::ScaleArgs;
+use crate::method::Method;
 
-pub(super) const TRAIN_HELP: &str = "\
+pub(crate) const TRAIN_HELP: &str = "\
 Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the best device.
 
 A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., test \
@@ -70,7 +70,7 @@ finished and saved), 1 for every other failure; a device that fails leaves the l
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
-    /// How to learn
+    /// Learning method
     #[arg(long, value_enum, default_value_t = Method::Protonet)]
     pub(crate) method: Method,
     #[arg(long, default_value = "glyphs", value_name = "SPEC", help = specs("What to learn from"))]
@@ -165,7 +165,7 @@ pub(crate) struct TrainArgs {
     /// Episodes in the test
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = count(1..))]
     pub(crate) eval_episodes: usize,
-    /// What batch-norm normalises with in the test [default: running; of maml and its relatives
+    /// Statistics by which batch-norm normalises in the test [default: running; of maml and its relatives
     /// batch]
     #[arg(long, visible_alias = "bn", value_enum)]
     pub(crate) batch_norm: Option<BatchNormRule>,
@@ -180,7 +180,7 @@ pub(crate) struct TrainArgs {
     pub(crate) json: bool,
 }
 
-/// What a training step is.
+/// Kinds of training steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TrainOn {
     /// The loss of a few-shot task
@@ -189,17 +189,20 @@ pub(crate) enum TrainOn {
     Classify,
 }
 
+/// Factor applied to cosines, which span only -1 to 1.
+pub(crate) const COSINE_SCALE: f64 = 10.0;
+
 const COSINE: BaseLogits = BaseLogits::Cosine { scale: COSINE_SCALE };
 
 /// Classical training, after which a head is put on the encoder.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Classical training (--train classify)")]
 pub(crate) struct ClassicalArgs {
-    /// What a training step is, of methods that work on embeddings [default: classify, where the method
+    /// Kind of training step, for methods that work on embeddings [default: classify, where the method
     /// has nothing that episodes train]
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) train: Option<TrainOn>,
-    /// How the logits of training classes are computed [default: linear]
+    /// Layer that computes the logits of training classes [default: linear]
     #[arg(long, value_name = "KIND", value_parser = one_of([
         ("linear", "A linear layer", BaseLogits::Linear),
         ("cosine", "Ten times the cosine to a weight of each class", COSINE),

@@ -2,9 +2,9 @@
 
 use fewshot::hardware::{DeviceInfo, run_on};
 
+use super::CompareArgs;
 use super::case::{Case, Scale};
 use super::timing::Spread;
-use crate::args::CompareArgs;
 use crate::bench::Operation;
 use crate::machine::Machine;
 use crate::prelude::*;

@@ -1,5 +1,6 @@
 //! How fast fused operations are here: beside their references, and beside what the machine can do.
 
+mod args;
 mod case;
 mod compare;
 mod conv_stack;
@@ -13,6 +14,7 @@ mod steps;
 mod timing;
 mod training_step;
 
+pub(crate) use args::{BenchCommand, CompareArgs};
 pub(crate) use case::Scale;
 pub(crate) use compare::compare;
 pub(crate) use operation::Operation;
@@ -21,10 +23,10 @@ use fewshot::files;
 use fewshot::hardware::{Calibration, Effort};
 use fewshot::kernels::{Route, route};
 
-use super::args::{BenchKernelsArgs, BenchReportArgs, KernelsArgs};
-use super::hardware::calibration_text;
-use super::machine::{self, Machine};
-use super::prelude::*;
+use crate::hardware::calibration_text;
+use crate::machine::{self, Machine};
+use crate::prelude::*;
+use args::{BenchKernelsArgs, BenchReportArgs, KernelsArgs};
 use row::Row;
 
 pub(crate) fn kernels(args: &BenchKernelsArgs) -> Result {

@@ -6,7 +6,7 @@ use fewshot::train::{Checkpoint, embed_all};
 
 use super::args::EmbedArgs;
 use crate::args::ReadArgs;
-use crate::eval;
+use crate::checkpoint;
 use crate::pictures;
 use crate::prelude::*;
 use crate::settings::{LearnerJob, RunSettings};
@@ -26,7 +26,7 @@ pub(crate) fn embed(args: &EmbedArgs) -> Result {
         return backend::dispatch(&args.device, of_pictures);
     }
     let given = args.checkpoint.as_ref().ok_or_else(|| usage!("a checkpoint is needed"))?;
-    let path = eval::file(given);
+    let path = checkpoint::file(given);
     let checkpoint = Checkpoint::read(&path)?;
     let mut settings = RunSettings::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
     settings.data.refuse_other_options(None, args.read.given().is_some())?;

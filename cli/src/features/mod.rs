@@ -6,6 +6,6 @@ mod plot;
 mod table;
 mod test;
 
-pub(crate) use args::{EMBED_HELP, EmbedArgs, FeatureArgs, Part};
+pub(crate) use args::{EMBED_HELP, EmbedArgs};
 pub(crate) use embed::embed;
 pub(crate) use test::eval_features;

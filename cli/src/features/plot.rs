@@ -46,17 +46,19 @@ fn panel(area: &Panel, rows: &[FeatureEvaluation]) -> Result<(), PlotError> {
         .x_label_formatter(&|x| if *x > 100.0 { String::new() } else { format!("{x:.0}") })
         .x_desc("accuracy (%); orange: sees all queries together")
         .draw()?;
-    for (index, found) in rows.iter().enumerate() {
+    for (index, evaluation) in rows.iter().enumerate() {
         let place = count - 1 - index;
-        let color = if found.transductive { TRANSDUCTIVE } else { INDUCTIVE };
-        let corners =
-            [(0.0, SegmentValue::Exact(place)), (found.accuracy, SegmentValue::Exact(place + 1))];
+        let color = if evaluation.transductive { TRANSDUCTIVE } else { INDUCTIVE };
+        let corners = [
+            (0.0, SegmentValue::Exact(place)),
+            (evaluation.accuracy, SegmentValue::Exact(place + 1)),
+        ];
         let mut bar = Rectangle::new(corners, color.filled());
         bar.set_margin(4, 4, 0, 0);
         let middle = || SegmentValue::CenterOf(place);
-        let ends = [found.accuracy - found.ci95, found.accuracy + found.ci95];
+        let ends = [evaluation.accuracy - evaluation.ci95, evaluation.accuracy + evaluation.ci95];
         let interval = ends.map(|end| (end.clamp(0.0, 100.0), middle()));
-        let figures = format!("{:.2} ± {:.2}", found.accuracy, found.ci95);
+        let figures = format!("{:.2} ± {:.2}", evaluation.accuracy, evaluation.ci95);
         let behind = (ends[1].min(100.0) + 1.0, middle());
         let style = ("sans-serif", 13).into_font().color(&BLACK);
         chart.draw_series([bar])?;

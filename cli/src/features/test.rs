@@ -42,11 +42,11 @@ pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
     backend::dispatch(&args.device, Testing { args, path, features, methods, samplers })
 }
 
-fn methods(asked: &[String]) -> Result<Vec<&'static str>> {
+fn methods(names: &[String]) -> Result<Vec<&'static str>> {
     let all = || HEAD_NAMES.iter().chain(TRANSDUCTIVE_HEAD_NAMES).copied();
     let known = || all().filter(|name| !TRAINED_ON_EPISODES.contains(name));
-    let mut found: Vec<&str> = Vec::new();
-    for name in asked {
+    let mut methods: Vec<&str> = Vec::new();
+    for name in names {
         let named: Vec<_> = match name.as_str() {
             "all" => known().collect(),
             "protonet" => vec!["prototypes"],
@@ -61,11 +61,11 @@ fn methods(asked: &[String]) -> Result<Vec<&'static str>> {
             let known = known().collect::<Vec<_>>().join(", ");
             return Err(usage!("no method {name:?}: there are all, {known}"));
         }
-        found.extend(named);
+        methods.extend(named);
     }
     let mut seen = HashSet::new();
-    found.retain(|name| seen.insert(*name));
-    Ok(found)
+    methods.retain(|name| seen.insert(*name));
+    Ok(methods)
 }
 
 struct Testing<'a> {
@@ -109,12 +109,14 @@ impl Testing<'_> {
         for sampler in &self.samplers {
             let mut table = Vec::new();
             for method in &self.methods {
-                let mut found = self.one::<B>(method, sampler, device);
-                print_status(&found);
-                for figure in [&mut found.accuracy, &mut found.ci95, &mut found.episodes_per_s] {
+                let mut evaluation = self.one::<B>(method, sampler, device);
+                print_status(&evaluation);
+                for figure in
+                    [&mut evaluation.accuracy, &mut evaluation.ci95, &mut evaluation.episodes_per_s]
+                {
                     *figure = rounded(*figure, 2);
                 }
-                table.push(found);
+                table.push(evaluation);
             }
             table.sort_by(|one, other| other.accuracy.total_cmp(&one.accuracy));
             tables.push(table);
@@ -139,20 +141,20 @@ impl Testing<'_> {
         let episodes = self.args.episodes.unwrap_or(10_000);
         let progress = EpisodeProgress::start(method, sampler.protocol(), episodes);
         let tell = |done| progress.tell(done);
-        let found = FeatureTest::new(episodes).run_observed(&head, sampler, device, &tell);
+        let evaluation = FeatureTest::new(episodes).run_observed(&head, sampler, device, &tell);
         progress.finish();
-        found
+        evaluation
     }
 }
 
 /// The maps that rows are made of, by the metadata of their file; rows are vectors otherwise.
 fn maps(features: &Features) -> [usize; 3] {
-    let said = features.metadata().get("maps").and_then(|text| {
+    let shape = features.metadata().get("maps").and_then(|text| {
         let sizes = text.split('x').map(|size| size.parse().ok());
         <[usize; 3]>::try_from(sizes.collect::<Option<Vec<_>>>()?).ok()
     });
     let fits = |maps: &[usize; 3]| maps.iter().product::<usize>() == features.length();
-    said.filter(fits).unwrap_or([features.length(), 1, 1])
+    shape.filter(fits).unwrap_or([features.length(), 1, 1])
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(crate) enum HardwareCommand {
         #[command(flatten)]
         machine: MachineArgs,
     },
-    /// What training a model takes of memory and time, line by line; fails if it does not fit.
+    /// Estimate the memory and time that training a model takes, line by line; fail if it does not fit.
     Estimate(EstimateArgs),
     /// The models for a task, best first: what fits, and how long a step takes.
     Recommend {
@@ -37,9 +37,9 @@ pub(crate) enum HardwareCommand {
         #[command(flatten)]
         place: WhereArgs,
     },
-    /// Which model runs where, in which precision, found by running it.
+    /// Find out by running them which models run on which devices, in which precision.
     Matrix(MatrixArgs),
-    /// Which of several models goes on which device.
+    /// Place several models on devices.
     Plan(PlanArgs),
     /// Measure matrix products by data type, copies, launches, and where an accelerator overtakes
     /// the processor.
@@ -54,7 +54,7 @@ pub(crate) enum HardwareCommand {
         #[arg(long)]
         json: bool,
     },
-    /// What to paste into a bug report.
+    /// Print the text to paste into a bug report.
     Doctor {
         /// Print one JSON object
         #[arg(long)]
@@ -65,7 +65,7 @@ pub(crate) enum HardwareCommand {
     Probe { platform: String },
 }
 
-/// Which machine is meant.
+/// The machine to answer for.
 #[derive(Debug, Args)]
 pub(crate) struct MachineArgs {
     /// A machine that `fewshot hardware list --json` described, in place of this one
@@ -76,7 +76,7 @@ pub(crate) struct MachineArgs {
     pub(crate) json: bool,
 }
 
-/// Which device, of which machine, and what of its memory.
+/// A device of a machine, and the part of its memory that may be used.
 #[derive(Debug, Args)]
 pub(crate) struct WhereArgs {
     /// The device: auto, gpu, cpu, a platform or a device
@@ -89,7 +89,7 @@ pub(crate) struct WhereArgs {
     pub(crate) machine: MachineArgs,
 }
 
-/// What is to be learned, and how.
+/// The task to learn, and the method.
 #[derive(Debug, Args)]
 pub(crate) struct TaskArgs {
     /// Ways, shots and queries a class
@@ -99,7 +99,7 @@ pub(crate) struct TaskArgs {
     /// 1x28x28]
     #[arg(long, value_name = "CxHxW")]
     pub(crate) image: Option<ImageShape>,
-    /// How the model learns
+    /// Learning method
     #[arg(long, default_value = "protonet", value_parser = one_of([
         ("protonet", "Prototypical network", (|_| Method::ProtoNet) as MethodOf),
         ("maml", "MAML of the second order", |steps| Method::Maml { steps }),
@@ -113,7 +113,7 @@ pub(crate) struct TaskArgs {
     inner_steps: usize,
 }
 
-/// How a model learns, by its number of inner steps.
+/// A method by its number of inner steps.
 type MethodOf = fn(usize) -> Method;
 
 impl TaskArgs {
@@ -130,7 +130,7 @@ pub(crate) struct EstimateArgs {
     /// Tasks in a step
     #[arg(long, default_value_t = 1, value_name = "T", value_parser = count(1..=1_000_000))]
     pub(crate) tasks: usize,
-    /// What moves the parameters
+    /// Optimizer of the parameters
     #[arg(long, default_value = "adam", value_parser = one_of([
         ("sgd", "Gradient descent", OptimizerKind::Sgd),
         ("momentum", "Gradient descent with momentum", OptimizerKind::Momentum),
@@ -139,7 +139,7 @@ pub(crate) struct EstimateArgs {
         ("lamb", "LAMB", OptimizerKind::Lamb),
     ]))]
     pub(crate) optimizer: OptimizerKind,
-    /// What is computed again in the backward pass rather than kept: none, balanced (what costs
+    /// Values to compute again in the backward pass rather than keep: none, balanced (what costs
     /// little) or segments (of protonet, every block of the network)
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = checkpointing())]
     pub(crate) grad_checkpoint: Checkpointing,
@@ -181,7 +181,7 @@ pub(crate) struct PlanArgs {
     /// Share of each device's memory that stays free
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     pub(crate) keep_free: f64,
-    /// What is computed again in the backward pass rather than kept: none, balanced (what costs
+    /// Values to compute again in the backward pass rather than keep: none, balanced (what costs
     /// little) or segments (of protonet, every block of the network)
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = checkpointing())]
     pub(crate) grad_checkpoint: Checkpointing,

@@ -15,16 +15,16 @@ impl Work for Measure {
     }
 }
 
-pub(super) fn run(wanted: &[DevicePreference], quick: bool, json: bool) -> Result {
+pub(super) fn run(preferences: &[DevicePreference], quick: bool, json: bool) -> Result {
     let effort = if quick { Effort::Quick } else { Effort::Full };
     let mut measured = Vec::new();
-    for device in devices(wanted)? {
+    for device in devices(preferences)? {
         tell(json, format_args!("{} ({})", device.key, device.name))?;
-        let found = run_on(vec![device.clone()], Measure(effort))??;
+        let calibration = run_on(vec![device.clone()], Measure(effort))??;
         if !json {
-            print(calibration_text(&found))?;
+            print(calibration_text(&calibration))?;
         }
-        measured.push((device, found));
+        measured.push((device, calibration));
     }
     // Where each device that is not the processor's best overtakes it.
     let mut crossings = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn run(wanted: &[DevicePreference], quick: bool, json: bool) -> Resul
     }
     if json {
         let devices = measured.iter().map(
-            |(info, found)| json!({ "device": info.key, "name": info.name, "calibration": found }),
+            |(info, calibration)| json!({ "device": info.key, "name": info.name, "calibration": calibration }),
         );
         let crossings = crossings.iter().map(
             |(device, against, rows)| json!({ "device": device, "against": against, "rows": rows }),
@@ -56,26 +56,27 @@ pub(super) fn run(wanted: &[DevicePreference], quick: bool, json: bool) -> Resul
     Ok(())
 }
 
-fn devices(wanted: &[DevicePreference]) -> Result<Vec<DeviceInfo>> {
+fn devices(preferences: &[DevicePreference]) -> Result<Vec<DeviceInfo>> {
     let inventory = backend::inventory(&DevicePreference::Auto);
-    if wanted.is_empty() {
+    if preferences.is_empty() {
         let hardware = inventory.devices.into_iter().filter(|info| info.tier != Tier::Software);
         return Ok(hardware.collect());
     }
-    wanted.iter().map(|wanted| Ok(inventory.select(wanted)?.device)).collect()
+    preferences.iter().map(|preference| Ok(inventory.select(preference)?.device)).collect()
 }
 
-pub(crate) fn calibration_text(found: &Calibration) -> String {
+pub(crate) fn calibration_text(calibration: &Calibration) -> String {
     let mut text = String::new();
-    for (dtype, rate) in &found.products {
-        let way = found.ways.get(dtype).map(|way| format!("  ({way})")).unwrap_or_default();
+    for (dtype, rate) in &calibration.products {
+        let way = calibration.ways.get(dtype).map(|way| format!("  ({way})")).unwrap_or_default();
         text += &format!("  products in {dtype:<5}{:>10.1} GFLOP/s{way}\n", rate / 1e9);
     }
-    let (copy, copied) = (found.copy / 1e9, found.copied);
+    let (copy, copied) = (calibration.copy / 1e9, calibration.copied);
     text += &format!("  copy             {copy:>10.1} GB/s  ({copied}, bytes read and written)");
-    let mut times = vec![("launch".to_owned(), found.launch)];
-    times.extend(found.issue.map(|time| ("launch, to issue".to_owned(), time)));
-    times.extend(found.squares.iter().map(|(rows, time)| (format!("{rows} x {rows}"), *time)));
+    let mut times = vec![("launch".to_owned(), calibration.launch)];
+    times.extend(calibration.issue.map(|time| ("launch, to issue".to_owned(), time)));
+    times
+        .extend(calibration.squares.iter().map(|(rows, time)| (format!("{rows} x {rows}"), *time)));
     for (what, time) in times {
         text += &format!("\n  {what:<17}{:>10.1} us", time * 1e6);
     }

@@ -1,4 +1,4 @@
-//! What was measured of devices, kept from one run to the next in the user's folder for caches.
+//! Calibrations of devices, kept from one run to the next in the user's folder for caches.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +13,10 @@ pub(super) fn get(device: &DeviceInfo) -> Option<Calibration> {
 }
 
 /// Keeps it, if the cache can be written.
-pub(super) fn put(device: &DeviceInfo, found: &Calibration) {
+pub(super) fn put(device: &DeviceInfo, calibration: &Calibration) {
     let Some(path) = path() else { return };
     let mut all = read();
-    all.insert(key(device), found.clone());
+    all.insert(key(device), calibration.clone());
     let text = serde_json::to_string_pretty(&all).expect("calibrations are plain data");
     let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
     if let Err(error) = folder.and_then(|()| files::replace(&path, text.as_bytes())) {
@@ -34,7 +34,7 @@ fn read() -> BTreeMap<String, Calibration> {
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
-/// What a calibration is true of: device, driver, threads and version.
+/// Key of a calibration: device, driver, threads and version.
 fn key(device: &DeviceInfo) -> String {
     format!(
         "{} | {} | {} | {} threads | {}",

@@ -57,7 +57,8 @@ pub(super) fn run(json: bool) -> Result {
     for line in variables.chain(kernels) {
         print(format_args!("environment       {line}"))?;
     }
-    let selected = inventory.select(&DevicePreference::Auto).map(|found| found.device.key).ok();
+    let selected =
+        inventory.select(&DevicePreference::Auto).map(|selection| selection.device.key).ok();
     print(format_args!("\n{}", devices(&inventory, selected.as_ref())))?;
     inventory.devices.iter().try_for_each(|device| print(format_args!("\n{}", facts(device))))
 }

@@ -5,17 +5,17 @@ use fewshot::hardware::{
 use super::args::MachineArgs;
 use crate::prelude::*;
 
-pub(super) fn inventory(machine: &MachineArgs, wanted: &DevicePreference) -> Result<Inventory> {
+pub(super) fn inventory(machine: &MachineArgs, preference: &DevicePreference) -> Result<Inventory> {
     match &machine.inventory {
         Some(path) => Ok(Inventory::read(path)?),
-        None => Ok(backend::inventory(wanted)),
+        None => Ok(backend::inventory(preference)),
     }
 }
 
-pub(super) fn selected(machine: &MachineArgs, wanted: &DevicePreference) -> Result<Selection> {
+pub(super) fn selected(machine: &MachineArgs, preference: &DevicePreference) -> Result<Selection> {
     match &machine.inventory {
-        Some(_) => Ok(inventory(machine, wanted)?.select(wanted)?),
-        None => backend::select(wanted),
+        Some(_) => Ok(inventory(machine, preference)?.select(preference)?),
+        None => backend::select(preference),
     }
 }
 
@@ -81,9 +81,9 @@ pub(super) fn info(device: &DevicePreference, machine: &MachineArgs) -> Result {
     print(facts(&selection.device))
 }
 
-/// What is known of a device, a line each; what is not known is left out.
+/// Known facts of a device, a line each.
 pub(super) fn facts(device: &DeviceInfo) -> String {
-    fn said<T: ToString>(value: &Option<T>) -> Option<String> {
+    fn text<T: ToString>(value: &Option<T>) -> Option<String> {
         value.as_ref().map(ToString::to_string)
     }
     let yes = |value: Option<bool>| value.map(|value| if value { "yes" } else { "no" }.to_owned());
@@ -92,19 +92,19 @@ pub(super) fn facts(device: &DeviceInfo) -> String {
         ("device", Some(device.key.to_string())),
         ("name", Some(device.name.clone())),
         ("driver", device.driver.clone()),
-        ("memory", said(&device.memory.total)),
-        ("free memory", said(&device.memory.free)),
+        ("memory", text(&device.memory.total)),
+        ("free memory", text(&device.memory.free)),
         ("unified memory", yes(device.memory.unified)),
         ("data types", Some(able.dtype_list())),
         ("kernels", able.route.clone()),
-        ("cores", said(&able.cores)),
+        ("cores", text(&able.cores)),
         ("instructions", able.instructions.as_ref().map(|all| all.join(" "))),
         ("plane", able.plane.map(|[low, high]| format!("{low} to {high} lanes"))),
         ("plane operations", yes(able.plane_operations)),
-        ("shared memory", said(&able.shared_memory)),
-        ("largest buffer", said(&able.largest_buffer)),
-        ("bindings", said(&able.bindings)),
-        ("multiprocessors", said(&able.multiprocessors)),
+        ("shared memory", text(&able.shared_memory)),
+        ("largest buffer", text(&able.largest_buffer)),
+        ("bindings", text(&able.bindings)),
+        ("multiprocessors", text(&able.multiprocessors)),
         ("tensor cores", able.tensor_cores.map(|n| format!("{n} a multiprocessor"))),
         ("tried in", Some(format!("{:.1} ms", device.probe_ms))),
     ];

@@ -55,10 +55,10 @@ pub(super) fn run(args: &MatrixArgs) -> Result {
     } else {
         print(table(matrix.cells()))?;
     }
-    let asked = !args.models.is_empty() || !args.devices.is_empty();
+    let by_name = !args.models.is_empty() || !args.devices.is_empty();
     match matrix.refusals() {
         0 => Ok(()),
-        refusals if asked => Err(failed!(
+        refusals if by_name => Err(failed!(
             "{refusals} of the cells that were asked for failed, are too big, or have no device"
         )),
         _ => Ok(()),
@@ -69,16 +69,17 @@ fn columns(args: &MatrixArgs, inventory: &Inventory) -> Result<Vec<Column>> {
     if args.devices.is_empty() {
         return Ok(inventory.devices.iter().cloned().map(Ok).collect());
     }
-    let chosen = args.devices.iter().map(|wanted| match (inventory.select(wanted), wanted) {
-        (Ok(selection), _) => Ok(Ok(selection.device)),
-        (Err(HardwareError::Unavailable { .. }), DevicePreference::Device(key)) => {
-            Ok(Err(key.clone()))
-        }
-        (Err(HardwareError::Unavailable { .. }), DevicePreference::Platform(name)) => {
-            Ok(Err(DeviceKey::new(name, 0)))
-        }
-        (Err(error), _) => Err(error.into()),
-    });
+    let chosen =
+        args.devices.iter().map(|preference| match (inventory.select(preference), preference) {
+            (Ok(selection), _) => Ok(Ok(selection.device)),
+            (Err(HardwareError::Unavailable { .. }), DevicePreference::Device(key)) => {
+                Ok(Err(key.clone()))
+            }
+            (Err(HardwareError::Unavailable { .. }), DevicePreference::Platform(name)) => {
+                Ok(Err(DeviceKey::new(name, 0)))
+            }
+            (Err(error), _) => Err(error.into()),
+        });
     chosen.collect()
 }
 

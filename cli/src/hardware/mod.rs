@@ -13,7 +13,7 @@ pub(crate) use bench::calibration_text;
 
 use fewshot::hardware::Registry;
 
-use super::prelude::*;
+use crate::prelude::*;
 
 pub(crate) fn run(command: HardwareCommand) -> Result {
     match command {

@@ -1,4 +1,4 @@
-//! What models take: `estimate`, `recommend` and `plan`.
+//! Memory and time of models: `estimate`, `recommend` and `plan`.
 
 use fewshot::catalog::{self, Backbone, Estimate, Method, Recommendation, Target, recommend};
 use fewshot::data::ImageShape;
@@ -30,24 +30,24 @@ impl Chosen {
         Ok(Self { route: route(&info), info, budget, here: args.machine.inventory.is_none() })
     }
 
-    /// What a simple measurement of the device found; of another machine's there is none.
+    /// Rates of the device by a simple measurement; a device of another machine has none.
     fn calibration(&self) -> Result<Option<Calibration>> {
         if !self.here {
             return Ok(None);
         }
-        if let Some(found) = cache::get(&self.info) {
-            return Ok(Some(found));
+        if let Some(calibration) = cache::get(&self.info) {
+            return Ok(Some(calibration));
         }
         let key = &self.info.key;
         print_status(format_args!("measuring how fast {key} is, for the time of a step"));
-        let found = run_on(vec![self.info.clone()], super::bench::Measure(Effort::Full))??;
-        cache::put(&self.info, &found);
-        Ok(Some(found))
+        let calibration = run_on(vec![self.info.clone()], super::bench::Measure(Effort::Full))??;
+        cache::put(&self.info, &calibration);
+        Ok(Some(calibration))
     }
 }
 
-/// Which way operations go on a device, of this machine or another; what is not known to be fused
-/// is taken not to be.
+/// Route of operations on a device of this machine or another: an operation that is not known to be fused
+/// is taken for one that is not.
 pub(super) fn route(info: &DeviceInfo) -> Route {
     let fused = info.capabilities.route.as_ref().is_some_and(|route| route.starts_with("fused"));
     match (fused, info.tier) {
@@ -306,13 +306,13 @@ fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>> {
             }
         }
     }
-    for wanted in &args.devices {
-        let info = inventory.select(&wanted.name)?.device;
+    for device in &args.devices {
+        let info = inventory.select(&device.name)?.device;
         let key = &info.key;
         if rooms.iter().any(|(other, _)| other.key == *key) {
             return Err(usage!("--devices names {key} twice"));
         }
-        let room = wanted
+        let room = device
             .bytes
             .or(info.memory.free)
             .ok_or_else(|| usage!("the memory of {key} is not known: give {key}=AMOUNT"))?;
@@ -321,8 +321,7 @@ fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>> {
     Ok(rooms)
 }
 
-/// What training a model on one task at a time takes where operations go one of these ways, at
-/// most.
+/// Most memory that training a model on one task at a time takes, over these routes of operations.
 fn need(name: &str, args: &PlanArgs, routes: impl Iterator<Item = Route>) -> Result<Bytes> {
     let backbone = backbone(name, &args.task)?;
     let mut most = Bytes::default();

@@ -19,8 +19,8 @@ pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};
 use fewshot::adapted::{Prediction, PretrainedBackbone, PublishedWeights};
 use fewshot::files::{Lock, LockError};
 
-use super::prelude::*;
-use crate::args::Method;
+use crate::method::Method;
+use crate::prelude::*;
 
 /// The default head on embeddings.
 const METHOD: &str = "simpleshot";

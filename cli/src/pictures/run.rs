@@ -5,10 +5,10 @@ use fewshot::metric::Metric;
 use fewshot::train::Checkpoint;
 
 use super::Embedder;
-use crate::args::Method;
+use crate::checkpoint;
+use crate::method::Method;
 use crate::prelude::*;
 use crate::settings::RunSettings;
-use crate::{eval, sinusoids};
 
 /// `true` for a folder or a checkpoint, which no adapted model is.
 pub(super) fn is_run(given: &Path) -> bool {
@@ -20,12 +20,12 @@ pub(super) fn network<B: AutodiffBackend>(
     given: &Path,
     device: &B::Device,
 ) -> Result<Embedder<B::InnerBackend>> {
-    let (path, name) = (eval::file(given), given.display());
+    let (path, name) = (checkpoint::file(given), given.display());
     if given.is_dir() && !path.exists() {
         return Err(usage!("{name} is no folder of a run: there is no checkpoint in it"));
     }
     let checkpoint = Checkpoint::read(&path)?;
-    if sinusoids::is_sinusoid_run(&checkpoint) {
+    if checkpoint::is_sinusoid_run(&checkpoint) {
         return Err(usage!("{name} has learned sine waves: its network takes no pictures"));
     }
     let settings = RunSettings::of(&checkpoint, &path, None, None)?;

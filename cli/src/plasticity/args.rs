@@ -15,7 +15,7 @@ pub(crate) struct PlasticityRunArgs {
     /// Ticks
     #[arg(long, default_value_t = 10_000, value_parser = count(1..))]
     pub(super) steps: usize,
-    /// How weights change
+    /// Rule by which weights change
     #[arg(long, value_enum, default_value_t = RuleName::Oja)]
     pub(super) rule: RuleName,
     /// Share of the rate at which a layer may no longer settle, which is one over the squared length
@@ -31,7 +31,7 @@ pub(crate) struct PlasticityRunArgs {
     /// 100]
     #[arg(long, value_name = "FIRINGS")]
     pub(super) tau: Option<f64>,
-    /// What neurons make of their weighted sums [default: relu of bcm, as its outputs are rates of
+    /// Function of the weighted sums of neurons [default: relu of bcm, as its outputs are rates of
     /// spikes and linear ones learn nothing from inputs that are symmetric about zero, linear of others]
     #[arg(long, value_parser = one_of([
         ("linear", "The sum itself", Activation::Linear),
@@ -39,7 +39,7 @@ pub(crate) struct PlasticityRunArgs {
         ("relu", "Its positive part", Activation::Relu),
     ]))]
     pub(super) activation: Option<Activation>,
-    /// What a layer sees of the outputs below it since it fired last
+    /// Aggregate of the outputs below a layer since it fired last, which the layer sees
     #[arg(long, default_value = "mean", value_parser = one_of([
         ("last", "The last one", Aggregate::Last),
         ("mean", "Their mean", Aggregate::Mean),
@@ -78,7 +78,7 @@ With --json, standard output is one JSON object: levels, periods, activation, ag
 decay, tau, whole, seed, steps, batch, seconds (without generation of inputs and measuring), steps_per_s, \
 layers (each with period, firings, row_norm, explained_variance), backend, device, threads, plot.";
 
-/// How weights change.
+/// Rules by which weights change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum RuleName {
     /// Outputs times inputs; grows without end
@@ -96,7 +96,7 @@ pub(super) enum RuleName {
 }
 
 impl RuleName {
-    /// Whether it settles at principal components, up to a bound on the rate.
+    /// Tells the rules that settle at principal components, up to a bound on the rate.
     pub(super) fn is_ojas(self) -> bool {
         matches!(self, Self::Oja | Self::Subspace | Self::Sanger)
     }
@@ -143,7 +143,7 @@ impl PlasticityRunArgs {
         }
     }
 
-    /// What may go wrong with a rule at its rate, beside what the hierarchy warns of itself.
+    /// Warning of a rule at its rate, beside the warnings of the hierarchy itself.
     pub(super) fn warning(&self) -> Option<String> {
         let (rate, tau) = (self.rate(), self.tau());
         let hasty = self.rule == RuleName::Bcm && rate * tau >= 1.0;

@@ -8,7 +8,7 @@ pub(crate) use args::{PlasticityRunArgs, RUN_HELP};
 
 use fewshot::plasticity::{Bcm, Covariance, Hebb, HierarchyConfig, Oja, Sanger, Subspace};
 
-use super::prelude::*;
+use crate::prelude::*;
 use args::RuleName;
 use report::RunResult;
 

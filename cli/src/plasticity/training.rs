@@ -17,7 +17,7 @@ const SOURCES: usize = 20;
 /// Time constant, in firings, of the inputs' running power, which rates are relative to.
 const POWER_TAU: f64 = 100.0;
 
-/// How often layers are measured.
+/// Number of times that layers are measured.
 const MOMENTS: usize = 50;
 
 /// Most values of inputs that are made at once, unless a slow layer's period takes more.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::prelude::*;
 
-/// Whether this process was told to end.
+/// Set once this process is asked to end.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// A child that a terminal has told the same saves its step in this time; another one is killed, from

@@ -8,9 +8,9 @@ mod table;
 use clap::Args;
 use fewshot::train::{RunFolder, RunHistory};
 
-use super::data_spec::DataSpec;
-use super::machine::{self, Machine};
-use super::prelude::*;
+use crate::data_spec::DataSpec;
+use crate::machine::{self, Machine};
+use crate::prelude::*;
 use outcome::Outcome;
 use recipe::{Recipe, Test};
 
@@ -87,12 +87,12 @@ fn list(recipes: &[Recipe], results: &Path) -> Result {
 
 impl Recipe {
     fn data(&self, given: Option<&str>) -> Result<String> {
-        let (name, wanted) = (&self.name, &self.data);
+        let (name, data) = (&self.name, &self.data);
         match given {
-            None if wanted.parse::<DataSpec>().is_ok() => Ok(wanted.clone()),
-            None => Err(usage!("{name} needs --data {wanted}:DIR")),
-            Some(given) if given.split(':').next() == Some(wanted) => Ok(given.to_owned()),
-            Some(given) => Err(usage!("{name} is trained on {wanted}, not on {given}")),
+            None if data.parse::<DataSpec>().is_ok() => Ok(data.clone()),
+            None => Err(usage!("{name} needs --data {data}:DIR")),
+            Some(given) if given.split(':').next() == Some(data) => Ok(given.to_owned()),
+            Some(given) => Err(usage!("{name} is trained on {data}, not on {given}")),
         }
     }
 }
@@ -132,7 +132,7 @@ impl Reproduction<'_> {
         let mut words = vec!["eval", &folder_name];
         words.extend(test.options.split_whitespace());
         let tested = self.fewshot(&words)?;
-        let found = test.read(&tested);
+        let measured = test.read(&tested);
         let number = |report: &Value, field: &str| report[field].as_u64().unwrap_or(0);
         let (recipe, place, seed) = (self.recipe, self.place(), self.seed.to_string());
         let outcome = Outcome {
@@ -140,8 +140,8 @@ impl Reproduction<'_> {
             learner: recipe.learner.clone(),
             options: test.options.clone(),
             figure: test.figure.clone(),
-            value: found.map(|[value, _]| value),
-            ci95: found.map(|[_, ci95]| ci95),
+            value: measured.map(|[value, _]| value),
+            ci95: measured.map(|[_, ci95]| ci95),
             paper: test.paper.clone(),
             band: test.band,
             seed: self.seed,

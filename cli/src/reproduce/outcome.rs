@@ -1,4 +1,4 @@
-//! What a recipe's test found, a line of JSON each.
+//! Outcomes of the tests of recipes, a line of JSON each.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};

@@ -46,7 +46,7 @@ pub(super) struct Recipe {
     pub(super) learner: String,
     /// Authors, year and table.
     pub(super) paper: String,
-    /// What it learns from, as `--data` has it, without the folder of files.
+    /// Data to learn from, as `--data` has it, without the folder of files.
     pub(super) data: String,
     pub(super) train: String,
     pub(super) seeds: Vec<u64>,
@@ -62,9 +62,9 @@ pub(super) struct Test {
     /// Where the figure is in the report of `fewshot eval --json`.
     #[serde(default = "accuracy")]
     pub(super) figure: String,
-    /// As the paper prints it.
+    /// The figure as the paper prints it.
     pub(super) paper: Option<String>,
-    /// What is aimed at: the least accuracy, or the largest error.
+    /// Aim: the least accuracy, or the largest error.
     pub(super) band: Option<f64>,
 }
 
@@ -105,9 +105,9 @@ impl Recipe {
 }
 
 impl Test {
-    pub(super) fn is_within(&self, found: f64) -> bool {
+    pub(super) fn is_within(&self, value: f64) -> bool {
         let is_error = self.figure != accuracy();
-        self.band.is_none_or(|band| if is_error { found <= band } else { found >= band })
+        self.band.is_none_or(|band| if is_error { value <= band } else { value >= band })
     }
 
     /// The figure in a report, and the half-width of its interval.

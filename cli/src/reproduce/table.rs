@@ -15,9 +15,9 @@ pub(super) fn markdown(recipes: &[Recipe], results: &Path) -> Result<String> {
     for recipe in recipes {
         let outcomes = outcome::read(results, recipe)?;
         for test in &recipe.tests {
-            let found = latest(&outcomes, test);
-            if !found.is_empty() {
-                text += &row(test, &found);
+            let outcomes_of_test = latest(&outcomes, test);
+            if !outcomes_of_test.is_empty() {
+                text += &row(test, &outcomes_of_test);
             }
         }
     }
@@ -27,20 +27,20 @@ pub(super) fn markdown(recipes: &[Recipe], results: &Path) -> Result<String> {
 /// The last outcome of every seed, by seed.
 fn latest<'a>(outcomes: &'a [Outcome], test: &Test) -> Vec<&'a Outcome> {
     let own = |outcome: &&Outcome| outcome.options == test.options && outcome.figure == test.figure;
-    let mut found: Vec<&Outcome> = outcomes.iter().rev().filter(own).collect();
+    let mut newest: Vec<&Outcome> = outcomes.iter().rev().filter(own).collect();
     // Stable: of one seed the last stays first.
-    found.sort_by_key(|outcome| outcome.seed);
-    found.dedup_by_key(|outcome| outcome.seed);
-    found
+    newest.sort_by_key(|outcome| outcome.seed);
+    newest.dedup_by_key(|outcome| outcome.seed);
+    newest
 }
 
-fn row(test: &Test, found: &[&Outcome]) -> String {
-    let last = found[found.len() - 1];
-    let values: Vec<f64> = found.iter().filter_map(|outcome| outcome.value).collect();
-    let intervals: Vec<f64> = found.iter().filter_map(|outcome| outcome.ci95).collect();
-    let minutes: Vec<_> = found.iter().map(|outcome| outcome.train_seconds / 60.0).collect();
+fn row(test: &Test, outcomes: &[&Outcome]) -> String {
+    let last = outcomes[outcomes.len() - 1];
+    let values: Vec<f64> = outcomes.iter().filter_map(|outcome| outcome.value).collect();
+    let intervals: Vec<f64> = outcomes.iter().filter_map(|outcome| outcome.ci95).collect();
+    let minutes: Vec<_> = outcomes.iter().map(|outcome| outcome.train_seconds / 60.0).collect();
     let [mean, interval, minutes] = [&values, &intervals, &minutes].map(|of| mean(of));
-    let short = match values.len() == found.len() && test.is_within(rounded(mean, 2)) {
+    let short = match values.len() == outcomes.len() && test.is_within(rounded(mean, 2)) {
         true => "",
         false => ", **below the band**",
     };
@@ -48,8 +48,9 @@ fn row(test: &Test, found: &[&Outcome]) -> String {
         0 | 1 => String::new(),
         n => format!(", deviation {:.2} over {n} seeds", deviation(&values)),
     };
-    let seeds: Vec<_> = found.iter().map(|outcome| outcome.seed.to_string()).collect();
-    let mut commits: Vec<_> = found.iter().filter_map(|outcome| outcome.commit.clone()).collect();
+    let seeds: Vec<_> = outcomes.iter().map(|outcome| outcome.seed.to_string()).collect();
+    let mut commits: Vec<_> =
+        outcomes.iter().filter_map(|outcome| outcome.commit.clone()).collect();
     commits.dedup();
     format!(
         "| {} | {} | {} | {} | {} | {mean:.2} ± {interval:.2}{deviation}{short} | {} | {minutes:.0} | {} |\n",
@@ -65,16 +66,16 @@ fn row(test: &Test, found: &[&Outcome]) -> String {
 
 pub(super) fn line(test: &Test, outcome: &Outcome) -> String {
     let (protocol, seed) = (protocol(test, outcome), outcome.seed);
-    let found = match outcome.value.zip(outcome.ci95) {
+    let figure = match outcome.value.zip(outcome.ci95) {
         Some((value, ci95)) => format!("{value:.2} ± {ci95:.2}"),
         None => "not finite".to_owned(),
     };
     let paper = test.paper.as_ref().map(|paper| format!(", paper {paper}")).unwrap_or_default();
     let band = test.band.map(|band| format!(", band {band}")).unwrap_or_default();
-    format!("{}, {protocol}, seed {seed}: {found}{paper}{band}", outcome.learner)
+    format!("{}, {protocol}, seed {seed}: {figure}{paper}{band}", outcome.learner)
 }
 
-/// As `Omniglot (vinyals), 5-way 1-shot`.
+/// The protocol of an outcome, as `Omniglot (vinyals), 5-way 1-shot`.
 fn protocol(test: &Test, outcome: &Outcome) -> String {
     let of = &outcome.protocol;
     let data = of["data"].as_str().unwrap_or("");

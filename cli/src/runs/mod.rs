@@ -8,7 +8,7 @@ mod tables;
 use clap::Subcommand;
 use fewshot::plot::COLORS;
 
-use super::prelude::*;
+use crate::prelude::*;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunsCommand {

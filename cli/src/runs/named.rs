@@ -15,7 +15,7 @@ pub(super) fn read(folders: &[PathBuf]) -> Result<Vec<NamedRun>> {
     Ok(short_names(&paths).into_iter().zip(runs).collect())
 }
 
-/// As many of the last components of each path as tell it from the others.
+/// The last components of each path, as many as tell the path from the others.
 fn short_names(paths: &[&Path]) -> Vec<String> {
     let end = |path: &Path, count: usize| -> PathBuf {
         path.iter().skip(path.iter().count().saturating_sub(count)).collect()

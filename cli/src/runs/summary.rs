@@ -32,12 +32,15 @@ pub(super) fn state(run: &RunHistory) -> Option<String> {
 }
 
 pub(super) fn steps(run: &RunHistory) -> String {
-    let wanted = run.steps_wanted().map(|steps| format!(" of {steps}"));
-    format!("{}{}", run.steps_done(), wanted.unwrap_or_default())
+    let of_all = run.steps_wanted().map(|steps| format!(" of {steps}"));
+    format!("{}{}", run.steps_done(), of_all.unwrap_or_default())
 }
 
-pub(super) fn validation(found: Option<&ValidationMetrics>) -> String {
-    known(found.map(|found| format!("{} (step {})", found.validation, found.step)))
+pub(super) fn validation(validation: Option<&ValidationMetrics>) -> String {
+    known(
+        validation
+            .map(|validation| format!("{} (step {})", validation.validation, validation.step)),
+    )
 }
 
 pub(super) fn time(seconds: f64) -> String {
@@ -60,7 +63,7 @@ pub(super) fn json(run: &RunHistory) -> Value {
     })
 }
 
-fn validation_json(found: &ValidationMetrics) -> Value {
-    let score = found.validation;
-    json!({"step": found.step, "measure": score.measure, "mean": score.mean, "ci95": score.ci95})
+fn validation_json(metrics: &ValidationMetrics) -> Value {
+    let score = metrics.validation;
+    json!({"step": metrics.step, "measure": score.measure, "mean": score.mean, "ci95": score.ci95})
 }

@@ -113,14 +113,14 @@ fn flattened(settings: &Value) -> Vec<(String, &Value)> {
     let Value::Object(fields) = settings else {
         return (!settings.is_null()).then(|| (String::new(), settings)).into_iter().collect();
     };
-    let mut found = Vec::new();
+    let mut leaves = Vec::new();
     for (field, value) in fields {
         for (inner, value) in flattened(value) {
             let dot = if inner.is_empty() { "" } else { "." };
-            found.push((format!("{field}{dot}{inner}"), value));
+            leaves.push((format!("{field}{dot}{inner}"), value));
         }
     }
-    found
+    leaves
 }
 
 /// Items of a list that are told.
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn settings_have_dotted_names_and_none_is_null() {
         let settings = json!({"a": {"b": 0.5, "c": null, "d": {"e": "f"}}, "g": [1, 2]});
-        let found = flattened(&settings).into_iter().map(|(name, value)| (name, text(value)));
+        let items = flattened(&settings).into_iter().map(|(name, value)| (name, text(value)));
         let expected = [("a.b", "0.5"), ("a.d.e", "f"), ("g", "[1,2]")];
         let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
-        assert_eq!(found.collect::<Vec<_>>(), expected);
+        assert_eq!(items.collect::<Vec<_>>(), expected);
         assert_eq!(text(&json!([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])), "[1,2,3,4,5,6,7,8, and 2 more]");
     }
 }

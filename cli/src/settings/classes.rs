@@ -3,7 +3,7 @@ use std::collections::{HashMap, HashSet};
 use fewshot::data::{ClassDataset, ImageSet, Splits};
 use serde::{Deserialize, Serialize};
 
-use crate::features::Part;
+use crate::data_spec::Part;
 use crate::prelude::*;
 
 /// The classes of a run, by which its data is known again.

@@ -2,7 +2,8 @@
 
 use fewshot::learners::{BaseClassifierConfig, BaseLogits};
 
-use crate::args::{ClassicalArgs, Method, TrainOn, first_given};
+use crate::args::{ClassicalArgs, TrainOn, first_given};
+use crate::method::{Family, HeadTraining, Method};
 use crate::prelude::*;
 
 impl ClassicalArgs {
@@ -14,27 +15,27 @@ impl ClassicalArgs {
         features: usize,
         classes: usize,
     ) -> Result<Option<BaseClassifierConfig>> {
-        if method.transductive() {
-            return Err(usage!(
-                "{method} has nothing to train: train an encoder, as by --method simpleshot, and \
-                 test it by `fewshot eval RUN --method {method}`"
-            ));
-        }
-        let (on_embeddings, on_episodes) = (method.on_embeddings(), method.trains_on_episodes());
-        let classify = match self.train {
-            None => on_embeddings && (!on_episodes || method == Method::Simpleshot),
-            Some(TrainOn::Classify) if method.needs_episodes() => {
+        let classify = match (method.family(), self.train) {
+            (Family::Head(HeadTraining::Nothing), _) => {
+                return Err(usage!(
+                    "{method} has nothing to train: train an encoder, as by --method simpleshot, and \
+                     test it by `fewshot eval RUN --method {method}`"
+                ));
+            }
+            (Family::Head(HeadTraining::Episodes), Some(TrainOn::Classify)) => {
                 return Err(usage!("{method} has weights of its own, which episodes train"));
             }
-            Some(TrainOn::Classify) if !on_embeddings => {
+            (Family::Head(HeadTraining::Classes), Some(TrainOn::Episodes)) => {
+                return Err(usage!("episodes train nothing of {method}: --train classify"));
+            }
+            (Family::Head(HeadTraining::Classes | HeadTraining::ClassesOrEpisodes), None) => true,
+            (Family::Head(_), train) => train == Some(TrainOn::Classify),
+            (_, Some(TrainOn::Classify)) => {
                 return Err(usage!(
                     "--train classify is for heads on embeddings, not for {method}"
                 ));
             }
-            Some(TrainOn::Episodes) if !on_episodes => {
-                return Err(usage!("episodes train nothing of {method}: --train classify"));
-            }
-            Some(how) => how == TrainOn::Classify,
+            (_, None | Some(TrainOn::Episodes)) => false,
         };
         if !classify {
             return match first_given!(self, base_logits, label_smoothing, rotation_loss) {

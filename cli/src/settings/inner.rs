@@ -4,8 +4,8 @@ use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Order, Proximal, SecondOr
 use fewshot::learners::{AdaptableNetwork, Annealing, Maml, QueryNorm};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{BatchNormRule, EvalArgs, InnerArgs, Method};
-use crate::defaults::Benchmark;
+use crate::args::{BatchNormRule, EvalArgs, InnerArgs};
+use crate::method::{Benchmark, Family, Method};
 use crate::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,13 +16,13 @@ pub(crate) struct InnerSettings {
     pub(crate) order: Order,
     /// The network's own, if `None`.
     pub(crate) second_order_route: Option<SecondOrder>,
-    /// Of imaml alone.
+    /// The proximal term of imaml; `None` for other methods.
     pub(crate) proximal: Option<Proximal>,
     /// Examples of an inner step in training and in the test, of reptile alone.
     pub(crate) batch: Option<[usize; 2]>,
     #[serde(default)]
     pub(crate) query_norm: QueryNorm,
-    /// Of maml++ alone.
+    /// The annealing of maml++; `None` for other methods.
     pub(crate) annealing: Option<Annealing>,
     /// The network's own number, if `None`.
     pub(crate) lanes: Option<usize>,
@@ -35,7 +35,7 @@ impl InnerSettings {
         args: &InnerArgs,
         benchmark: Benchmark,
     ) -> Result<Option<Self>> {
-        if !method.adapts() {
+        if method.family() != Family::InnerLoop {
             let refused = |option| usage!("{option} is not for {method}, which has no inner loop");
             return args.given().map_or(Ok(None), |option| Err(refused(option)));
         }
@@ -51,7 +51,7 @@ impl InnerSettings {
         let options = "--multi-step-loss and --first-order-steps are";
         let annealing = only(Method::MamlPlusPlus, given, options)?;
         let order = order(method, args)?;
-        let defaults = benchmark.defaults(method);
+        let defaults = method.defaults(benchmark);
         let steps = args.inner_steps.unwrap_or(defaults.steps);
         let rate = args.inner_lr.unwrap_or(defaults.rate);
         if !(rate.is_finite() && rate >= 0.0) {
@@ -91,8 +91,8 @@ impl InnerSettings {
         Ok(self.with_batch_norm(args.batch_norm))
     }
 
-    pub(crate) fn with_batch_norm(self, asked: Option<BatchNormRule>) -> Self {
-        let query_norm = match asked {
+    pub(crate) fn with_batch_norm(self, rule: Option<BatchNormRule>) -> Self {
+        let query_norm = match rule {
             Some(BatchNormRule::Support) => QueryNorm::Alone,
             Some(BatchNormRule::Batch) => QueryNorm::Together,
             Some(BatchNormRule::Running) | None => self.query_norm,

@@ -11,25 +11,24 @@ use fewshot::episode::Protocol;
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::heads::{AnyHead, PrototypeScore, Prototypes};
 use fewshot::learners::{
-    BaseClassifierConfig, EmbeddingLearner, Maml, MetaLearner, Plastic, ProtoNet,
+    BaseClassifierConfig, EmbeddingLearner, Maml, MetaLearner, Plastic, ProtoNet, QueryNorm,
 };
 use fewshot::metric::Metric;
 use fewshot::models::{BnStatistics, Classifier, Conv4, Conv4Config, Downsampling, Readout};
 use fewshot::plasticity::TraceRule;
 use fewshot::precision::Precision;
-use fewshot::train::{Checkpoint, TrainError};
+use fewshot::train::{Checkpoint, Evaluation, TrainError};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use classes::RunClasses;
 pub(crate) use inner::InnerSettings;
 pub(crate) use outer::OuterStep;
 
-use super::args::{BatchNormRule, Method};
-use super::data_spec::{DataSpec, FolderOptions, ImageSpec};
-use super::defaults::Benchmark;
-use super::eval;
-use super::features::Part;
-use super::prelude::*;
+use crate::args::{BatchNormRule, COSINE_SCALE};
+use crate::checkpoint;
+use crate::data_spec::{DataSpec, FolderOptions, ImageSpec, Part};
+use crate::method::{Benchmark, Family, HeadTraining, Method};
+use crate::prelude::*;
 
 /// The options of a run that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,11 +87,8 @@ pub(crate) trait LearnerJob {
     }
 }
 
-/// Cosines span only -1 to 1.
-pub(crate) const COSINE_SCALE: f64 = 10.0;
-
 impl RunSettings {
-    /// What the checkpoint at `path` was trained by, on other data or another split of it if they are
+    /// Settings of the run that the checkpoint at `path` belongs to, with other data or another split if they are
     /// given.
     pub(crate) fn of(
         checkpoint: &Checkpoint,
@@ -100,7 +96,7 @@ impl RunSettings {
         data: Option<&DataSpec>,
         split: Option<Split>,
     ) -> Result<Self> {
-        let mut settings: Self = eval::settings(checkpoint, path)?;
+        let mut settings: Self = checkpoint::settings(checkpoint, path)?;
         settings.check(checkpoint, path)?;
         match data {
             None => {}
@@ -159,9 +155,9 @@ impl RunSettings {
             }
             _ => chosen(splits, part),
         };
-        let (wanted, found, data) = (self.image, images.image_shape(), &self.data);
-        if found != wanted {
-            return Err(failed!("the checkpoint takes images of {wanted}, {data} has {found}"));
+        let (expected, image, data) = (self.image, images.image_shape(), &self.data);
+        if image != expected {
+            return Err(failed!("the checkpoint takes images of {expected}, {data} has {image}"));
         }
         Ok(images)
     }
@@ -239,7 +235,7 @@ impl RunSettings {
         config: &Conv4Config,
         device: &B::Device,
     ) -> Option<EmbeddingLearner<B, Conv4<B>, AnyHead<B>>> {
-        if self.method.transductive() {
+        if self.method.family() == Family::Head(HeadTraining::Nothing) {
             return None;
         }
         let head = AnyHead::with_name(&self.method.to_string(), config.maps(), device)?;
@@ -284,7 +280,7 @@ impl RunSettings {
         Ok(checkpoint.load::<B, _, _>(learner, device)?.network().encoder.valid())
     }
 
-    /// Whether the network has an output for each class, so that all tasks must have the same number of ways.
+    /// Tells a network that has an output for each class, so that all tasks must have the same number of ways.
     pub(crate) fn has_outputs(&self) -> bool {
         self.inner.is_some() || self.method == Method::Plastic
     }
@@ -312,9 +308,29 @@ impl RunSettings {
         Ok(config)
     }
 
-    pub(crate) fn statistics(&self, asked: Option<BatchNormRule>) -> Result<BnStatistics> {
+    /// The protocol of a test, as fields of a report.
+    pub(crate) fn test_protocol(&self, evaluation: &Evaluation) -> Value {
+        json!({
+            "method": self.method,
+            "data": self.data.name(),
+            "split": self.data.split_name(self.split),
+            "classes": "test",
+            "ways": evaluation.protocol.ways,
+            "shots": evaluation.protocol.shots,
+            "queries": evaluation.protocol.queries,
+            "episodes": evaluation.episodes,
+            "transductive": evaluation.transductive,
+            "batch_norm": match evaluation.query_norm {
+                QueryNorm::Together => json!(evaluation.batch_norm),
+                QueryNorm::Alone => json!("support"),
+            },
+            "ci": "1.96 * std / sqrt(episodes)",
+        })
+    }
+
+    pub(crate) fn statistics(&self, rule: Option<BatchNormRule>) -> Result<BnStatistics> {
         let method = self.method;
-        match (self.inner, asked) {
+        match (self.inner, rule) {
             (Some(_), Some(BatchNormRule::Running)) => Err(usage!(
                 "{method} gathers no running averages, so --batch-norm running is not for it"
             )),

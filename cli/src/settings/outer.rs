@@ -4,7 +4,8 @@ use burn::lr_scheduler::linear::{LinearLrScheduler, LinearLrSchedulerConfig};
 use burn::lr_scheduler::step::{StepLrScheduler, StepLrSchedulerConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Method, TrainArgs};
+use crate::args::TrainArgs;
+use crate::method::Method;
 use crate::prelude::*;
 
 /// The learning rate of the outer step.
@@ -19,7 +20,7 @@ pub(crate) struct OuterStep {
 }
 
 impl OuterStep {
-    /// Of a run of `steps`, unless the options say otherwise.
+    /// The outer step of a run of `steps`, unless the options say otherwise.
     pub(crate) fn new(args: &TrainArgs, halve_every: Option<usize>, steps: u64) -> Result<Self> {
         let reptile = args.method == Method::Reptile;
         if reptile && args.halve_every.is_some() {

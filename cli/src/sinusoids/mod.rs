@@ -15,15 +15,15 @@ use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, Evaluator, Score, TrainError};
 use serde::{Deserialize, Serialize};
 
-use super::args::{EvalArgs, Method, TrainArgs, first_given};
-use super::backend::Balanced;
-use super::data_spec::{DataSpec, SINUSOID};
-use super::defaults::Benchmark;
-use super::eval;
-use super::prelude::*;
-use super::settings::{InnerSettings, OuterStep};
-use super::train::{Fitted, Run, Tasks};
-use super::world::World;
+use crate::args::{EvalArgs, TrainArgs, first_given};
+use crate::backend::Balanced;
+use crate::checkpoint;
+use crate::data_spec::{DataSpec, SINUSOID};
+use crate::method::{Benchmark, Method};
+use crate::prelude::*;
+use crate::settings::{InnerSettings, OuterStep};
+use crate::training::{Fitted, Run, Tasks};
+use crate::world::World;
 
 const LAYERS: [usize; 3] = [40, 40, 1];
 
@@ -55,11 +55,6 @@ const PACE: [u64; 3] = [70_000, 1000, 1000];
 const VALIDATION: u64 = 1 << 32;
 const TEST: u64 = 2 << 32;
 
-/// Whether a checkpoint is of a run on sine waves.
-pub(crate) fn is_sinusoid_run(checkpoint: &Checkpoint) -> bool {
-    checkpoint.settings()["user"]["data"] == SINUSOID
-}
-
 pub(crate) fn train(args: &TrainArgs, world: World) -> Result {
     let method = args.method;
     refuse_image_options(args)?;
@@ -76,7 +71,7 @@ pub(crate) fn train(args: &TrainArgs, world: World) -> Result {
         precision: args.scale.precision,
         seed: args.seed,
     };
-    let defaults = Benchmark::Sinusoids.defaults(method);
+    let defaults = method.defaults(Benchmark::Sinusoids);
     let shots = args.train_shots.or(defaults.shots).unwrap_or(settings.shots);
     let queries = args.train_queries.or(defaults.queries).unwrap_or(shots);
     let tasks = Tasks {
@@ -103,7 +98,7 @@ pub(crate) fn eval(args: &EvalArgs, path: PathBuf, checkpoint: Checkpoint, world
         let options = "--ways, --split, --batch-norm and --data-on";
         return Err(usage!("{options} are not for the sinusoids of {of}"));
     }
-    let trained: SinusoidSettings = eval::settings(&checkpoint, &path)?;
+    let trained: SinusoidSettings = checkpoint::settings(&checkpoint, &path)?;
     let settings = SinusoidSettings {
         shots: args.shots()?.unwrap_or(trained.shots),
         queries: args.queries.unwrap_or(trained.queries),

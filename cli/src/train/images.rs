@@ -7,15 +7,15 @@ use fewshot::learners::MetaLearner;
 use fewshot::optim::{Adam, Sgd};
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 
-use super::run::{Run, Tasks};
 use crate::args::TrainArgs;
 use crate::backend::Balanced;
+use crate::checkpoint;
 use crate::data_spec::{FolderOptions, ImageSpec};
-use crate::defaults::Benchmark;
-use crate::eval;
+use crate::method::Benchmark;
 use crate::prelude::*;
-use crate::report::{evaluated, test_protocol};
+use crate::report::evaluated;
 use crate::settings::{InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source};
+use crate::training::{Run, Tasks};
 use crate::world::World;
 
 pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
@@ -87,7 +87,7 @@ fn resumed(args: &TrainArgs) -> Option<RunSettings> {
     let folder = args.out.as_ref().filter(|_| args.resume)?;
     let path = RunFolder::last(folder);
     let checkpoint = Checkpoint::read(&path).ok()?;
-    eval::settings(&checkpoint, &path).ok()
+    checkpoint::settings(&checkpoint, &path).ok()
 }
 
 fn tasks(
@@ -95,7 +95,7 @@ fn tasks(
     settings: &RunSettings,
     splits: Splits,
 ) -> Result<Tasks<EpisodeSampler>> {
-    let defaults = Benchmark::of(settings.image).defaults(settings.method);
+    let defaults = settings.method.defaults(Benchmark::of(settings.image));
     let classify = settings.classical.is_some();
     let shots = args.train_shots.or(classify.then_some(1)).or(defaults.shots);
     let shots = shots.unwrap_or(settings.test.shots);
@@ -190,7 +190,7 @@ impl ImageRun<'_> {
             print(format_args!("accuracy on test classes of {name}: {evaluation}"))?;
             return print(format_args!("run folder: {}", fitted.folder.display()));
         }
-        let mut protocol = test_protocol(settings, &evaluation);
+        let mut protocol = settings.test_protocol(&evaluation);
         protocol["train"] = json!({
             "ways": train.ways,
             "shots": train.shots,

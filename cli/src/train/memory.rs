@@ -1,4 +1,4 @@
-//! Whether a meta-batch fits, before anything is computed.
+//! Number of tasks that fit in memory, before anything is computed.
 
 use fewshot::adapt::{Order, SecondOrder};
 use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
@@ -6,7 +6,7 @@ use fewshot::hardware::{Bytes, HardwareError, OptimizerKind};
 use fewshot::kernels::{Route, route};
 
 use super::images::ImageRun;
-use crate::args::Method;
+use crate::method::Method;
 use crate::prelude::*;
 use crate::world::smallest;
 
@@ -23,9 +23,9 @@ impl ImageRun<'_> {
         Ok(())
     }
 
-    /// How many of `at_once` tasks fit the budget, or nine tenths of what is free to this process, with no tensor larger than
-    /// one may be, by the formulas of the network. On an accelerator that is not told how many to take, these may be fewer
-    /// than all; else what does not fit is an error. Where nothing of that is known, all fit.
+    /// Number of tasks, of `at_once`, that fit the budget, with no tensor larger than one may be, by the formulas of the
+    /// network. On an accelerator without a given number of tasks, fewer than all may fit; elsewhere that is an error.
+    /// Without a budget and a largest tensor, all fit.
     fn tasks_that_fit<B: Backend>(
         &self,
         hardware: &HardwareManager<B>,
@@ -52,8 +52,8 @@ impl ImageRun<'_> {
         if let Some(lanes) = settings.inner.and_then(|inner| inner.lanes) {
             estimate = estimate.with_lanes(lanes);
         }
-        let told = args.scale.auto_batch || self.micro_batch.is_some();
-        let may_cut = matches!(route, Route::Device(_)) && !told;
+        let is_given = args.scale.auto_batch || self.micro_batch.is_some();
+        let may_cut = matches!(route, Route::Device(_)) && !is_given;
         match estimate.check(at_once, budget.unwrap_or(Bytes(u64::MAX))) {
             Ok(()) => Ok(at_once),
             Err(HardwareError::TooManyTasks { fit: Some(fit @ 1..), .. })
@@ -79,8 +79,8 @@ impl ImageRun<'_> {
         }
     }
 
-    /// What the memory is planned for. Methods that learn rates are planned as MAML and take more: what is
-    /// refused would not fit, but what is accepted may not fit either.
+    /// Method that the memory is planned for. Methods that learn rates are planned as MAML and take more: tasks that
+    /// are refused would not fit, but tasks that are accepted may not fit either.
     fn learning(&self) -> Learning {
         let Some(inner) = self.settings.inner else { return Learning::ProtoNet };
         let steps = inner.steps;

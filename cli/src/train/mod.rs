@@ -2,16 +2,13 @@
 
 mod images;
 mod memory;
-mod run;
-mod scale;
 
-pub(super) use run::{Fitted, Run, Tasks};
-pub(super) use scale::ScaleArgs;
-
-use super::args::{Method, TrainArgs};
-use super::data_spec::DataSpec;
-use super::prelude::*;
-use super::{sinusoids, world};
+use crate::args::TrainArgs;
+use crate::data_spec::DataSpec;
+use crate::method::Method;
+use crate::prelude::*;
+use crate::sinusoids;
+use crate::world;
 
 pub(crate) fn run(args: &TrainArgs) -> Result {
     let world = world::join()?;

@@ -1,19 +1,19 @@
-//! How training uses the hardware: precision, memory and replicas.
+//! Use of the hardware in training: precision, memory and replicas.
 
 use clap::Args;
-use fewshot::hardware::{Checkpointing, MemoryScope, SearchBudget, Tier};
+use fewshot::hardware::{Checkpointing, SearchBudget};
 use fewshot::parallel::Reduction;
 use fewshot::precision::Precision;
-use fewshot::train::TrainingReport;
 
-use crate::args::{Method, checkpointing, count, one_of, steps};
+use super::{checkpointing, count, one_of, steps};
+use crate::method::{Family, Method};
 use crate::prelude::*;
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Use of the hardware")]
 pub(crate) struct ScaleArgs {
-    /// What convolutions compute in and, of f16 and bf16 on a CPU, linear layers; all else is f32, f16
-    /// with a scaled loss
+    /// Type of numbers in convolutions and, if f16 or bf16 on a CPU, in linear layers; all else is f32, and f16
+    /// has a scaled loss
     #[arg(long, default_value = "f32", value_parser = one_of([
         ("f32", "All of it", Precision::F32),
         ("tf32", "Convolutions in TF32, on tensor cores", Precision::Tf32),
@@ -21,7 +21,7 @@ pub(crate) struct ScaleArgs {
         ("bf16", "Products in bf16", Precision::MixedBf16),
     ]))]
     pub(crate) precision: Precision,
-    /// What is computed again in the backward pass rather than kept: none, balanced (what costs
+    /// Values to compute again in the backward pass rather than keep: none, balanced (what costs
     /// little) or segments (of protonet, every block of the network)
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = checkpointing())]
     pub(crate) grad_checkpoint: Checkpointing,
@@ -48,7 +48,7 @@ pub(crate) struct ScaleArgs {
     /// Devices of the backend that share the tasks of a step, as 0,1
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with = "device")]
     pub(crate) devices: Vec<usize>,
-    /// How gradients of processes are added: exact, the same bits whatever their number, or fast, by
+    /// Sum of the gradients of processes: exact, the same bits whatever their number, or fast, by
     /// MPI's own sum, with less to send
     #[arg(long, value_name = "HOW", default_value = "exact", value_parser = one_of([
         ("exact", "The same bits whatever their number", Reduction::Exact),
@@ -66,11 +66,13 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl ScaleArgs {
-    pub(super) fn check(&self, method: Method) -> Result {
+    pub(crate) fn check(&self, method: Method) -> Result {
         if self.grad_checkpoint == Checkpointing::Segments && method != Method::Protonet {
-            let or_chain = match method.adapts() {
-                true => ", or --second-order-route chain if it differentiates whole inner steps",
-                false => "",
+            let or_chain = match method.family() {
+                Family::InnerLoop => {
+                    ", or --second-order-route chain if it differentiates whole inner steps"
+                }
+                _ => "",
             };
             return Err(usage!(
                 "--grad-checkpoint segments is for protonet; for {method}, use none or \
@@ -84,43 +86,4 @@ impl ScaleArgs {
         }
         Ok(())
     }
-}
-
-/// Runs `training`, and measures the most memory in use meanwhile, in MB of 1e6 bytes; on an
-/// accelerator, where that takes time, only with `profile`.
-pub(super) fn with_peak<B: AutodiffBackend, T>(
-    hardware: &HardwareManager<B::InnerBackend>,
-    profile: bool,
-    training: impl FnOnce() -> T,
-) -> (T, Option<f64>) {
-    if hardware.info().tier != Tier::Cpu && !profile {
-        return (training(), None);
-    }
-    let (trained, report) = MemoryScope::measure::<B, _>(hardware.device(), training);
-    let peak = report.before.in_use.zip(report.peak);
-    (trained, peak.map(|(before, peak)| rounded((before.0 + peak.0) as f64 / 1e6, 1)))
-}
-
-pub(super) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>) -> Value {
-    let mut phases = serde_json::to_value(report.phase_ms.rounded()).expect("plain data");
-    phases["other"] = rounded(report.other_ms, 3).into();
-    json!({
-        "precision": report.precision.dtype(),
-        "loss_scale": report.loss_scale,
-        "skipped_steps": report.skipped_steps,
-        "replicas": report.replicas,
-        "data_on": report.data_on,
-        "phase_ms": phases,
-        "peak_memory_mb": peak_memory_mb,
-    })
-}
-
-pub(super) fn tell_profile(report: &TrainingReport) {
-    print_status(format_args!(
-        "a step, validations and checkpoints in proportion:\n{}",
-        report.phase_ms
-    ));
-    let total = report.phase_ms.total() + report.other_ms;
-    let share = 100.0 * report.other_ms / total;
-    print_status(format_args!("{:<9} {:10.3} ms, {share:.1} % of all", "other", report.other_ms));
 }

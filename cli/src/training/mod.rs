@@ -1,5 +1,7 @@
 //! Training, whatever the tasks.
 
+mod report;
+
 use std::fmt::Display;
 use std::fs;
 use std::sync::Arc;
@@ -14,12 +16,12 @@ use fewshot::learners::MetaLearner;
 use fewshot::train::{MetaTrainer, Trained, TrainingReport, find_meta_batch};
 use serde::Serialize;
 
-use super::scale::{tell_profile, used, with_peak};
 use crate::args::TrainArgs;
 use crate::prelude::*;
 use crate::progress;
 use crate::report::peak_rss_mb;
 use crate::world::{World, smallest};
+use report::{tell_profile, used, with_peak};
 
 pub(crate) struct Tasks<T> {
     pub(crate) train: T,
@@ -72,7 +74,7 @@ impl<L> Fitted<L> {
 
 impl<S: Serialize, T: TaskSource + Clone> Run<'_, S, T> {
     /// `--memory-budget`, or nine tenths of what is free to this process.
-    pub(super) fn memory(&self, info: &DeviceInfo) -> MemoryBudget {
+    pub(crate) fn memory(&self, info: &DeviceInfo) -> MemoryBudget {
         let share = 0.9 / backend::sharers(info, self.world.size()) as f64;
         self.args.memory_budget.map_or(MemoryBudget::Share(share), MemoryBudget::Bytes)
     }
@@ -110,7 +112,7 @@ impl<S: Serialize, T: TaskSource + Clone> Run<'_, S, T> {
             .settings(serde_json::to_value(settings).expect("settings are plain data"))
             .observe(progress::observer(matches!(route::<B>(), Route::Device(_))))
             .communicator(self.world.clone())
-            .interrupt(interrupt.asked.clone());
+            .interrupt(interrupt.stop.clone());
         trainer = match args.resume {
             true => trainer.resume_from(&folder),
             false => trainer.run_folder(&folder),
@@ -158,8 +160,8 @@ impl<S: Serialize, T: TaskSource + Clone> Run<'_, S, T> {
         let (source, device) = (&tasks.train, hardware.device());
         let keep_free = self.args.scale.auto_batch_margin;
         let budget = SearchBudget { bytes: budget, keep_free };
-        let found = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
-        let chosen = smallest(&self.world, found.chosen)?;
+        let report = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
+        let chosen = smallest(&self.world, report.chosen)?;
         print_status(format_args!("{chosen} of {most} tasks fit {} at once", budget.usable()));
         Ok((chosen < most || replicas > accumulate).then_some(chosen))
     }
@@ -194,17 +196,17 @@ fn free_folder(kind: &str) -> Result<String> {
 
 /// Ctrl-C: the first one ends training after its step, a second one, or one in the test, at once.
 struct Interrupt {
-    asked: Arc<AtomicBool>,
-    /// Whether training is over and everything saved.
+    stop: Arc<AtomicBool>,
+    /// Set once training is over and everything is saved.
     saved: Arc<AtomicBool>,
 }
 
 impl Interrupt {
     fn listen() -> Result<Self> {
-        let new = Self { asked: Arc::default(), saved: Arc::default() };
-        let (asked, saved) = (new.asked.clone(), new.saved.clone());
+        let new = Self { stop: Arc::default(), saved: Arc::default() };
+        let (stop, saved) = (new.stop.clone(), new.saved.clone());
         let handler = move || {
-            if asked.swap(true, Ordering::Relaxed) || saved.load(Ordering::Relaxed) {
+            if stop.swap(true, Ordering::Relaxed) || saved.load(Ordering::Relaxed) {
                 std::process::exit(130);
             }
             print_status("stopping after this step; press Ctrl-C again to stop at once");

@@ -3,10 +3,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use fewshot::hardware::DevicePreference;
 
-use super::{DeviceArgs, count};
-use crate::bench::{Operation, Scale};
+use super::{Operation, Scale};
+use crate::args::{DeviceArgs, count};
 
-pub(super) const BENCH_HELP: &str = "\
+const BENCH_HELP: &str = "\
 Times are medians with quartiles, of the operation and of its reference in plain Burn operations in turns. \
 The limits are measured first, as by `hardware bench`. The last column is the share of what bounds a row: \
 on a processor the backend's fastest matrix product or a copy in host memory, measured again before the \
