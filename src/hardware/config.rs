@@ -55,7 +55,7 @@ pub enum Checkpointing {
     Segments,
 }
 
-/// What of a device's memory may be used; nine tenths unless told.
+/// Share or amount of a device's memory that may be used; nine tenths by default.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryBudget {
