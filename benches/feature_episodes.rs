@@ -5,7 +5,7 @@
 use burn::backend::Flex;
 use fewshot::data::Features;
 use fewshot::episode::{FeatureSampler, Protocol};
-use fewshot::learners::heads::{AnyHead, Head, Prototypes, TRANSDUCTIVE_HEAD_NAMES, Tim};
+use fewshot::learners::heads::{AnyHead, Prototypes, TRANSDUCTIVE_HEAD_NAMES, Tim};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 
 /// Classes around points of their own, not below zero, as after a ReLU.
