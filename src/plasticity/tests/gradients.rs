@@ -45,10 +45,15 @@ fn number(value: Tensor<Flex, 1>) -> f64 {
     f64::from(read(value)[0])
 }
 
-/// Relative, so that no gradient of zero passes.
+/// Rounding of a difference in f32.
+const NOISE: f64 = 1e-4;
+
+/// Compares a gradient with a difference so large that a gradient of zero does not pass.
 fn close(name: &str, gradient: f64, difference: f64) {
+    assert!(difference.abs() > 2.0 * NOISE, "{name}: a difference of {difference} tells nothing");
     let error = (gradient - difference).abs();
-    assert!(error < 1e-2 * difference.abs(), "{name}: {gradient}, differences say {difference}");
+    let tolerance = 1e-2 * difference.abs() + NOISE;
+    assert!(error < tolerance, "{name}: {gradient}, differences say {difference}");
 }
 
 /// The derivative with respect to the rate through many changes, beside a central difference.
