@@ -79,8 +79,7 @@ impl ImageRun<'_> {
         }
     }
 
-    /// Method that the memory is planned for. Methods that learn rates are planned as MAML and take more: tasks that
-    /// are refused would not fit, but tasks that are accepted may not fit either.
+    /// Method that the memory is planned for. Methods that learn rates are planned as MAML, and take somewhat more.
     fn learning(&self) -> Learning {
         let Some(inner) = self.settings.inner else { return Learning::ProtoNet };
         let steps = inner.steps;
