@@ -1,4 +1,4 @@
-//! What is computed of each task, where tensors hold those of `lanes` tasks one after the other.
+//! Operations on each task by itself, where tensors hold `lanes` tasks one after the other.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;

@@ -45,7 +45,7 @@ pub enum AdaptError {
     Outputs { wanted: usize, found: usize },
 }
 
-/// That `found`, a number called `name`, is `wanted`, which `fits` tells.
+/// Checks that `found`, a number called `name`, is `wanted`, which `fits` tells.
 pub(crate) fn setting(
     name: &'static str,
     wanted: &'static str,

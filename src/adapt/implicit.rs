@@ -19,7 +19,7 @@ pub struct Proximal {
     pub strength: f64,
     /// Iterations of conjugate gradients; 5 in the paper.
     pub iterations: usize,
-    /// Whether to do as the authors' code does: inner steps leave out the proximal term, training makes
+    /// True for the way of the authors' code: inner steps leave out the proximal term, training makes
     /// one more step for that term at the end, and the system that conjugate gradients solve is damped,
     /// `(2 I + H / (strength + 10)) x = v`. This is no longer the gradient of a minimum, but closer to
     /// first-order MAML's, and finite wherever the steps led.
@@ -163,13 +163,13 @@ impl Proximal {
 const DAMPING: f64 = 1.0;
 const STRENGTH_DAMPING: f64 = 10.0;
 
-/// How much longer than the outer loss's gradient an implicit gradient may be.
+/// Largest ratio of the lengths of an implicit gradient and of the gradient of the outer loss.
 const LONGEST: f64 = 2.0;
 
 /// So that a task whose residual is zero has no quotient of zeros.
 const TINY: f64 = 1e-30;
 
-/// How far along `direction` from `inside` the squared norm is `farthest`, by task, `[lanes, 1]`.
+/// Length along `direction` from `inside` to where the squared norm is `farthest`, by task, `[lanes, 1]`.
 fn to_edge<B: Backend>(
     inside: &[Tensor<B, 1>],
     direction: &[Tensor<B, 1>],

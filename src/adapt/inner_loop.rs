@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::parameters::Slot;
 use super::{AdaptError, InnerRule, setting};
 
-/// How a module is adapted: by gradient descent on all parameters, differentiated exactly, if nothing else
+/// Adaptation of a module: by gradient descent on all parameters, differentiated exactly, if nothing else
 /// is set.
 #[derive(Config, Debug, PartialEq)]
 pub struct InnerLoop {
@@ -14,20 +14,20 @@ pub struct InnerLoop {
     pub steps: usize,
     /// Step length, where no rate is learned.
     pub rate: f64,
-    /// What a gradient does to a parameter.
+    /// Effect of a gradient on a parameter.
     #[config(default = "InnerRule::GradientDescent")]
     pub rule: InnerRule,
-    /// Whether the outer gradient goes through the inner gradients.
+    /// Order of the outer gradient: through the inner gradients or past them.
     #[config(default = "Order::Second")]
     pub order: Order,
-    /// Which parameters move.
+    /// Parameters that move.
     #[config(default = "Mask::All")]
     pub mask: Mask,
     /// Longest joint norm of a task's inner gradient; longer ones are scaled down.
     pub clip_norm: Option<f64>,
 }
 
-/// Whether the outer gradient goes through the inner gradients.
+/// Order of the outer gradient: through the inner gradients or past them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -38,7 +38,7 @@ pub enum Order {
     Second,
 }
 
-/// How the exact derivative of an inner loop is computed; both give the same within rounding.
+/// Way to compute the exact derivative of an inner loop; both ways give the same within rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecondOrder {
@@ -50,16 +50,16 @@ pub enum SecondOrder {
     Chain,
 }
 
-/// Which parameters an inner loop adapts, by the beginning of their names.
+/// Parameters that an inner loop adapts, by the beginning of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mask {
     /// All that are not frozen.
     #[default]
     All,
-    /// Those in modules of these names, as `head` or `encoder.blocks.3`.
+    /// Parameters in modules of these names, as `head` or `encoder.blocks.3`.
     Only(Vec<String>),
-    /// Those in no module of these names.
+    /// Parameters in no module of these names.
     Except(Vec<String>),
 }
 

@@ -14,18 +14,18 @@ use super::parameters::{Slot, tiled};
 pub struct StepNorms<B: Backend> {
     /// By gain or shift, in the order of the module: `[steps * c]`.
     pub(super) rows: Vec<Param<Tensor<B, 1>>>,
-    /// Which tensors of the module they stand for.
+    /// Indices of the module's tensors that they stand for.
     #[module(skip)]
     pub(super) slots: Vec<usize>,
     #[module(skip)]
     steps: usize,
 }
 
-/// What normalisation layers call their gains and shifts.
+/// Names of the gains and shifts of normalisation layers.
 const NAMES: [&str; 2] = ["gamma", "beta"];
 
 impl<B: Backend> StepNorms<B> {
-    /// Those of the module with these tensors, which all begin at the module's own values.
+    /// Gains and shifts of the module with these tensors, which all begin at the module's own values.
     pub(super) fn new(slots: &[Slot], values: &[Tensor<B, 1>], steps: usize) -> Self {
         let own: Vec<_> =
             (0..slots.len()).filter(|&index| slots[index].free && is_norm(&slots[index])).collect();

@@ -40,7 +40,7 @@ pub(crate) fn outer_gradient<B: AutodiffBackend>(
     }
 }
 
-/// What is differentiated.
+/// An inner loop to differentiate.
 struct Outer<'a, B: AutodiffBackend> {
     steps: &'a InnerSteps<'a, B>,
     rates: &'a InnerRates<B>,
@@ -111,7 +111,7 @@ impl<B: AutodiffBackend> Outer<'_, B> {
     }
 }
 
-/// What has come back so far.
+/// Gradients that have come back so far.
 struct OuterBackward<B: AutodiffBackend> {
     loss: Option<Plain<B>>,
     values: Gradients<B::InnerBackend>,

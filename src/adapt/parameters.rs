@@ -15,7 +15,7 @@ pub(crate) struct Slot {
     /// Names of the modules it is in and its own, with dots between.
     pub(crate) path: String,
     pub(crate) shape: Vec<usize>,
-    /// Whether it is a parameter that is not frozen. A plain backend knows of none that is.
+    /// True for a parameter that is not frozen. A plain backend knows of no frozen ones.
     pub(crate) free: bool,
 }
 

@@ -13,7 +13,7 @@ use super::rule::Prior;
 use super::second_moments::SecondMoments;
 use super::{AdaptError, FastWeights, InnerLoop, slots, values};
 
-/// What is meta-learned for an inner loop besides its initial parameters.
+/// Tensors that are meta-learned for an inner loop besides its initial parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RateKind {
@@ -63,7 +63,7 @@ impl<B: Backend> InnerRates<B> {
         Self { rates: Vec::new(), norms: None, moments: None, kind, modes: Vec::new() }
     }
 
-    /// Those of `module`, which all begin where the inner loop is the same without them, and which
+    /// Rates of `module`, which all begin where the inner loop is the same without them, and which
     /// of its tensors move.
     pub(crate) fn new<M: Module<B>>(
         kind: RateKind,
@@ -116,7 +116,7 @@ impl<B: Backend> InnerRates<B> {
         self.moments.as_ref().map(|moments| moments.priors(lanes))
     }
 
-    /// What is learned.
+    /// Kind of the learned rates.
     pub fn kind(&self) -> RateKind {
         self.kind
     }
@@ -147,7 +147,7 @@ impl<B: Backend> InnerRates<B> {
         }
     }
 
-    /// What tensors become at this step: value less direction times rate, in their order. A loop
+    /// Tensors after this step: value less direction times rate, in their order. A loop
     /// longer than the learned rates goes on with the last ones.
     pub(super) fn apply(
         &self,

@@ -65,7 +65,7 @@ mod tests {
         Tensor::from_data(values, (&Default::default(), burn::tensor::DType::F64))
     }
 
-    /// Of two tasks in two tensors: `sum of curvature * x^2 / 2`, from ones, in steps of a tenth.
+    /// Loss of two tasks in two tensors: `sum of curvature * x^2 / 2`, from ones, in steps of a tenth.
     fn descended(curvatures: [&[f64]; 2], steps: usize, limited: bool) -> Vec<Vec<f64>> {
         let curvatures = curvatures.map(vector);
         let slope = |_: usize, values: &[Tensor<Flex, 1>]| {

@@ -24,20 +24,20 @@ pub struct SecondMoments<B: Backend> {
     /// Values of each adapted tensor.
     #[module(skip)]
     lengths: Vec<usize>,
-    /// Of a step.
+    /// Decay of the moments in a step.
     #[module(skip)]
     decay: f64,
 }
 
 impl<B: Backend> SecondMoments<B> {
-    /// Those of a rule that has any, before the first step of adapted tensors with these lengths.
+    /// Moments of a rule that has any, before the first step of adapted tensors with these lengths.
     pub(super) fn new(rule: InnerRule, lengths: Vec<usize>, device: &B::Device) -> Option<Self> {
         let InnerRule::Adam { beta_2, .. } = rule else { return None };
         let zeros = Tensor::zeros([lengths.iter().sum::<usize>() + 1], device);
         Some(Self { running_squares: RunningAverage::new(zeros), lengths, decay: beta_2 })
     }
 
-    /// What the adapted tensors begin with in each of `lanes` tasks.
+    /// Moments that the adapted tensors begin with in each of `lanes` tasks.
     pub(super) fn priors(&self, lanes: usize) -> Arc<[Prior<B>]> {
         let all = self.running_squares.value();
         let weight = all.clone().narrow(0, self.lengths.iter().sum(), 1);

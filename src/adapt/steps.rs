@@ -139,8 +139,8 @@ pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
     }
 }
 
-/// What the loss of an inner loop is multiplied by before its backward pass, and its gradients are
-/// divided by: a power of two, which `f32` multiplies and divides by exactly.
+/// Factor of the loss of an inner loop before its backward pass, and divisor of its
+/// gradients: a power of two, which `f32` multiplies and divides by exactly.
 ///
 /// In `f16` it keeps gradients off the least numbers of the format. Of 5-way 5-shot gradients of a
 /// fresh Conv-4 on 84x84 images, those cost 0.2 % without it, and 5 %, as much as rounding, once the loss

@@ -35,10 +35,10 @@ pub trait TaskKind: Copy + Debug + Send + Sync + 'static {
     fn queries<B: Backend>(batch: &Self::Batch<B>) -> Tensor<B, 5>;
 
     /// The examples that `tasks` are learned from.
-    fn learned<B: Backend>(support: &Self::Support<B>, tasks: Range<usize>) -> Examples<B>;
+    fn support_of<B: Backend>(support: &Self::Support<B>, tasks: Range<usize>) -> Examples<B>;
 
     /// The examples that `tasks` are judged by.
-    fn judged<B: Backend>(batch: &Self::Batch<B>, tasks: Range<usize>) -> Examples<B>;
+    fn queries_of<B: Backend>(batch: &Self::Batch<B>, tasks: Range<usize>) -> Examples<B>;
 
     /// The sum over tasks of their mean losses, `[1]`, of `outputs` and `targets` `[t, n, d]`.
     fn loss<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
@@ -129,11 +129,11 @@ impl TaskKind for Classification {
         batch.queries.clone()
     }
 
-    fn learned<B: Backend>(support: &Support<B>, tasks: Range<usize>) -> Examples<B> {
+    fn support_of<B: Backend>(support: &Support<B>, tasks: Range<usize>) -> Examples<B> {
         support.part(tasks).examples()
     }
 
-    fn judged<B: Backend>(batch: &EpisodeBatch<B>, tasks: Range<usize>) -> Examples<B> {
+    fn queries_of<B: Backend>(batch: &EpisodeBatch<B>, tasks: Range<usize>) -> Examples<B> {
         let queries = Support {
             images: batch.queries.clone(),
             labels: batch.query_labels.clone(),
@@ -177,11 +177,11 @@ impl TaskKind for Regression {
         batch.queries.inputs.clone()
     }
 
-    fn learned<B: Backend>(support: &Examples<B>, tasks: Range<usize>) -> Examples<B> {
+    fn support_of<B: Backend>(support: &Examples<B>, tasks: Range<usize>) -> Examples<B> {
         support.part(tasks)
     }
 
-    fn judged<B: Backend>(batch: &RegressionBatch<B>, tasks: Range<usize>) -> Examples<B> {
+    fn queries_of<B: Backend>(batch: &RegressionBatch<B>, tasks: Range<usize>) -> Examples<B> {
         batch.queries.part(tasks)
     }
 

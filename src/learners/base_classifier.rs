@@ -9,7 +9,7 @@ use fewshot_models::nn::drawn;
 use super::heads::{not_negative, positive, unit_length};
 use crate::episode::one_hot;
 
-/// How the logits of base classes are computed from embeddings.
+/// Logits of base classes, by the way they are computed from embeddings.
 #[derive(Config, Copy, Debug, PartialEq)]
 pub enum BaseLogits {
     /// A linear layer.
@@ -28,7 +28,7 @@ pub struct BaseClassifierConfig {
     pub features: usize,
     /// Number of base classes.
     pub classes: usize,
-    /// How logits are computed.
+    /// Way to compute logits.
     #[config(default = "BaseLogits::Linear")]
     pub logits: BaseLogits,
     /// Share of each target that is spread evenly over all classes; 0 in the papers of Baseline and
@@ -51,7 +51,7 @@ pub struct BaseClassifier<B: Backend> {
     /// `[d, classes]`
     weight: Param<Tensor<B, 2>>,
     bias: Option<Param<Tensor<B, 1>>>,
-    /// Of the four turns, `[d, 4]`.
+    /// Weights of the classifier of the four turns, `[d, 4]`.
     turns: Option<Param<Tensor<B, 2>>>,
     #[module(skip)]
     config: BaseClassifierConfig,

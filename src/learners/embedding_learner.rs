@@ -128,7 +128,7 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for EmbeddingLearner<B, E
         self.encoder.precision()
     }
 
-    /// How the gradient is computed, where that changes its last digits or the dropout masks.
+    /// Settings of the gradient that change its last digits or the dropout masks.
     fn settings(&self) -> Value {
         match self.checkpointing {
             Checkpointing::Segments => json!({ "checkpointing": self.checkpointing }),
@@ -176,7 +176,7 @@ where
         MetaGradients { loss: loss.inner(), score: score.inner(), gradients }
     }
 
-    /// Whether there are segments, if they are asked for, and whether the classes of episodes are
+    /// Checks that there are segments, if they are asked for, and that the classes of episodes are
     /// known, where the learner is trained as their classifier.
     fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
         if self.checkpointing == Checkpointing::Segments && self.encoder.segments() < 2 {
@@ -224,7 +224,7 @@ where
         MetaGradients { loss: mean(losses), score: mean(scores), gradients }
     }
 
-    /// Of all images of the episodes as one mini-batch of base classes.
+    /// Loss of all images of the episodes as one mini-batch of base classes.
     ///
     /// # Panics
     /// When there is a class that the classifier does not have.

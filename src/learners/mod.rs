@@ -35,8 +35,8 @@ use crate::precision::{LossScale, Precision, ScaledGrads};
 
 /// A learner: it learns a task from a few examples, by default labelled ones ([`Classification`]).
 pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
-    /// What it has learned: a value that shares nothing with the learner's later states, by default
-    /// [`Adapted`].
+    /// A learner that has learned tasks: a value that shares nothing with the learner's later states, by
+    /// default [`Adapted`].
     type Adapted;
 
     /// Learns the tasks of `support`, with the batch-norm [`statistics`](Self::statistics).
@@ -56,17 +56,17 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
         None
     }
 
-    /// What batch-norm normalises with in a test, unless the caller says otherwise.
+    /// Statistics that batch-norm normalises with in a test, unless the caller says otherwise.
     fn statistics(&self) -> BnStatistics {
         BnStatistics::Running
     }
 
-    /// Which moments queries get in a test where batch-norm takes those of the batch at hand.
+    /// Moments of queries in a test where batch-norm takes those of the batch at hand.
     fn query_norm(&self) -> QueryNorm {
         QueryNorm::Together
     }
 
-    /// Whether outputs of a query depend on the other queries of its task, whatever batch-norm
+    /// True if outputs of a query depend on the other queries of its task, whatever batch-norm
     /// normalises with. All queries of a task then belong in one call.
     fn transductive(&self) -> bool {
         false
@@ -96,7 +96,7 @@ pub trait OnEmbeddings<B: Backend> {
     fn of_embeddings(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3>;
 }
 
-/// What batch-norm normalises queries with where it takes the batch at hand.
+/// Moments that batch-norm normalises queries with where it takes the batch at hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryNorm {
@@ -125,7 +125,7 @@ pub trait Adapted<B: Backend> {
 pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
     Learner<B, K> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend, K>>
 {
-    /// Whether a step may draw random numbers of the backend; see
+    /// True if a step may draw random numbers of the backend; see
     /// [`Encoder::DRAWS`](fewshot_models::Encoder::DRAWS). `true` is always right.
     const DRAWS: bool = true;
 
@@ -134,7 +134,7 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
     fn meta_gradients(&self, batch: &K::Batch<B>, scale: LossScale) -> MetaGradients<B> {
         let outputs = self.outputs(batch, BnStatistics::Track);
         let tasks = outputs.dims()[0];
-        let targets = K::judged(batch, 0..tasks).targets;
+        let targets = K::queries_of(batch, 0..tasks).targets;
         let share = 1.0 / tasks as f64;
         let options = TaskLossOptions { factor: share, ..Default::default() };
         let loss = K::loss_with(outputs.clone(), targets.clone(), options);
@@ -150,7 +150,7 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
         let _ = step;
     }
 
-    /// Whether the learner can be trained on tasks such as those of `batch`; a trainer asks before
+    /// Checks that the learner can be trained on tasks such as those of `batch`; a trainer asks before
     /// its first step.
     fn check(&self, batch: &K::Batch<B>) -> Result<(), AdaptError> {
         let _ = batch;
@@ -174,7 +174,7 @@ pub struct Divergence {
     pub step: usize,
 }
 
-/// What one meta-training step learns from its episodes.
+/// Gradients and figures that one meta-training step learns from its episodes.
 #[derive(Debug)]
 pub struct MetaGradients<B: AutodiffBackend> {
     /// Mean loss over all queries, or whatever outer loss the learner has, `[1]`.

@@ -11,7 +11,7 @@ use crate::precision::Precision;
 ///
 /// A [`Classifier`] is one for classification, an [`Mlp`] one for regression.
 pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
-    /// What it is for.
+    /// Kind of the tasks.
     type Kind: TaskKind;
 
     /// Most tasks that share a network by default, as lanes with the parameters of task
@@ -20,7 +20,7 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
     /// memory. Twice as many where the head alone adapts. A network without lanes has 1.
     const LANES: usize;
 
-    /// Whether a forward pass draws random numbers of the backend; see [`Encoder::DRAWS`].
+    /// True if a forward pass draws random numbers of the backend; see [`Encoder::DRAWS`].
     const DRAWS: bool = true;
 
     /// Name of the last layer, its head.
@@ -34,21 +34,21 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
         self.head_lanes(self.features_lanes(inputs, statistics))
     }
 
-    /// What the head gets, for several tasks, `[t, n, c, h, w]` to `[t, n, f]`.
+    /// Input of the head for several tasks, `[t, n, c, h, w]` to `[t, n, f]`.
     fn features_lanes(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3>;
 
     /// The same where all tasks share the parameters of everything before the head.
     fn features_shared(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3>;
 
-    /// What the head makes of what it gets, for several tasks, `[t, n, f]` to `[t, n, d]`.
+    /// Output of the head for several tasks, `[t, n, f]` to `[t, n, d]`.
     fn head_lanes(&self, features: Tensor<B, 3>) -> Tensor<B, 3>;
 
-    /// What its products are computed in.
+    /// Precision of its products.
     fn precision(&self) -> Precision {
         Precision::F32
     }
 
-    /// What the network is, to tell whether a checkpoint fits.
+    /// Description of the network, to tell whether a checkpoint fits.
     fn describe(&self) -> String;
 }
 

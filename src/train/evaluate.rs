@@ -176,7 +176,7 @@ impl Evaluator {
             let last = (first + batch_size).min(tasks.end);
             let batch = source.tasks::<B>(first as u64..last as u64, device);
             let outputs = learner.outputs(&batch, statistics);
-            let targets = T::Kind::judged(&batch, 0..last - first).targets;
+            let targets = T::Kind::queries_of(&batch, 0..last - first).targets;
             scores.extend(T::Kind::scores(outputs, targets).into_data().iter::<f64>());
         }
         scores

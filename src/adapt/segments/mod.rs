@@ -131,7 +131,7 @@ where
         });
     }
 
-    /// What goes into a segment, and what comes out on its graph.
+    /// Input of a segment, and its output on the segment's graph.
     fn graph(&self, input: u64, index: usize, x: Plain<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>) {
         let x = Tensor::from_inner(x);
         let x = if index > 0 { x.require_grad() } else { x };

@@ -26,7 +26,7 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// Chen, Liu, Kira, Wang and Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
 #[derive(Module, Clone, Debug, Default)]
 pub struct Baseline {
-    /// How the layer is trained.
+    /// Training of the layer.
     pub sgd: Sgd,
 }
 

@@ -31,9 +31,9 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// Chen, Liu, Kira, Wang and Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
 #[derive(Module, Clone, Debug)]
 pub struct BaselinePlusPlus {
-    /// How directions and gains are trained.
+    /// Training of directions and gains.
     pub sgd: Sgd,
-    /// What cosines are multiplied by, above 0.
+    /// Factor of the cosines, above 0.
     pub scale: f64,
 }
 
@@ -93,7 +93,7 @@ fn cosines<B: Backend>(
     (along / lengths.clone(), lengths)
 }
 
-/// Those of class means of length 1.
+/// Weights that are class means of length 1.
 fn first_shares<B: Backend>(products: &Tensor<B, 3>, one_hot: &Tensor<B, 3>) -> Tensor<B, 3> {
     let (_, lengths) = cosines(products, one_hot);
     // A mean of nothing but zeros keeps the shares of a mean.

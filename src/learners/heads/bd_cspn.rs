@@ -26,10 +26,10 @@ use super::{EmbeddedSupport, FittedHead, Head};
 pub struct BdCspn {
     /// `s`, the factor of the cosines both in weights and in logits, above 0 and up to 40.
     pub scale: f64,
-    /// Whether embeddings are brought to length 1.
+    /// Lengths of the embeddings.
     #[module(skip)]
     pub lengths: LengthNormalisation,
-    /// Which queries are compared with rectified prototypes.
+    /// Queries that are compared with rectified prototypes.
     #[module(skip)]
     pub scored: ScoredQueries,
 }

@@ -17,7 +17,7 @@ pub(super) fn some_steps(steps: usize) {
     assert!(steps > 0, "a head is fitted in one step or more, found 0");
 }
 
-/// That embeddings of `found` features are maps of this shape.
+/// Checks that embeddings of `found` features are maps of this shape.
 pub(super) fn fits_map(found: usize, map: [usize; 3]) {
     let wanted: usize = map.iter().product();
     assert_eq!(found, wanted, "maps {map:?} have {wanted} features, found {found}");

@@ -22,7 +22,7 @@ pub(super) struct ClassBlocks {
 }
 
 impl ClassBlocks {
-    /// Of `blocks` `[ways, n, n]`, with `gauge` added to each element of their sum, which makes it
+    /// The system of `blocks` `[ways, n, n]`, with `gauge` added to each element of their sum, which makes it
     /// regular when all blocks send constants to zero.
     pub fn new(blocks: Vec<f64>, examples: usize, gauge: f64) -> Self {
         let mut coupling = vec![gauge; examples * examples];
@@ -81,7 +81,7 @@ pub(super) fn moved(from: &[f64], length: f64, by: &[f64]) -> Vec<f64> {
     from.iter().zip(by).map(|(from, by)| from + length * by).collect()
 }
 
-/// What `solve` finds for each task's `kernel` `[n, n]` and `labels` `[n]`, of those of all tasks.
+/// Solutions of the tasks by `solve`, each of the task's `kernel` `[n, n]` and `labels` `[n]`.
 pub(super) fn by_task<B: Backend, T: Send>(
     kernel: &[f64],
     labels: &Tensor<B, 2, Int>,
@@ -112,7 +112,7 @@ pub(super) struct KernelDerivative<B: Backend> {
 }
 
 impl<B: Backend> KernelDerivative<B> {
-    /// Of each task's blocks, on the device of `beside`.
+    /// The derivative by each task's blocks, on the device of `beside`.
     pub fn new(tasks: &[ClassBlocks], ways: usize, beside: &Tensor<B, 3>) -> Self {
         let examples = tasks.first().map_or(0, |task| task.examples);
         let blocks = tasks.iter().flat_map(|task| task.blocks.iter().copied()).collect();

@@ -12,7 +12,7 @@ use super::checked::{fits_map, positive};
 use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
 
-/// What every place weighs at least.
+/// Least weight of a place.
 const LEAST_WEIGHT: f64 = 1e-3;
 
 /// DeepEMD: the earth mover's distance between the places of a query's map and those of a class's map.
@@ -53,7 +53,7 @@ pub struct DeepEmd {
     /// Shape `[c, h, w]` of the maps.
     #[module(skip)]
     pub map: [usize; 3],
-    /// What distances are multiplied by, above 0.
+    /// Factor of the distances, above 0.
     pub temperature: f64,
 }
 

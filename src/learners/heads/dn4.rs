@@ -155,7 +155,7 @@ impl Slots {
         self.examples.iter().any(|class| class.len() < self.count)
     }
 
-    /// What `value` says of the first `count` places of each class, given how many it has, `[t, 1, ways,
+    /// Values by `value` of the first `count` places of each class, given how many it has, `[t, 1, ways,
     /// count]`, on the device of `beside`.
     fn constant<B: Backend>(
         &self,
@@ -173,7 +173,7 @@ impl Slots {
     }
 }
 
-/// What a cosine is lowered by to be less than any other; four times that where it was chosen
+/// Addend that makes a cosine less than any other; four times as much where it was chosen
 /// before.
 const BELOW_COSINES: f32 = -4.0;
 

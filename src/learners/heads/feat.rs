@@ -21,16 +21,16 @@ const MASKED: f64 = -1e4;
 pub struct FeatConfig {
     /// Features of an embedding.
     pub features: usize,
-    /// How near a query is to an adapted prototype.
+    /// Score of a query and an adapted prototype.
     #[config(default = "PrototypeScore::SquaredEuclidean")]
     pub score: PrototypeScore,
-    /// What scores are divided by, 64 in most of the authors' commands.
+    /// Divisor of the scores, 64 in most of the authors' commands.
     #[config(default = 64.0)]
     pub temperature: f64,
     /// Weight of the contrastive loss in meta-training, 0.01 to 1 in the authors' commands.
     #[config(default = 0.1)]
     pub contrastive_weight: f64,
-    /// What the scores of the contrastive loss are divided by.
+    /// Divisor of the scores of the contrastive loss.
     #[config(default = 64.0)]
     pub contrastive_temperature: f64,
 }

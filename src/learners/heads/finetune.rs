@@ -30,7 +30,7 @@ pub struct Finetune {
     pub steps: usize,
     /// Learning rate, above 0.
     pub rate: f64,
-    /// What cosines are multiplied by, above 0.
+    /// Factor of the cosines, above 0.
     pub temperature: f64,
 }
 

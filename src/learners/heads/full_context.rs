@@ -35,7 +35,7 @@ impl<B: Backend> FullContext<B> {
         support + there + back
     }
 
-    /// What becomes of `queries` `[t, q, d]` in attending to `support` `[t, n, d]`.
+    /// `queries` `[t, q, d]` after they attend to `support` `[t, n, d]`.
     pub(super) fn of_queries(&self, queries: Tensor<B, 3>, support: Tensor<B, 3>) -> Tensor<B, 3> {
         let dims @ [tasks, asked, features] = queries.dims();
         let flat = queries.reshape([tasks * asked, features]);
@@ -52,7 +52,7 @@ impl<B: Backend> FullContext<B> {
     }
 }
 
-/// What `cell` says at each place of `support` `[t, n, d]`, that it reads in this order.
+/// Outputs of `cell` at each place of `support` `[t, n, d]`, which the cell reads in this order.
 fn read<B: Backend>(cell: &LstmCell<B>, support: Tensor<B, 3>, order: &[usize]) -> Tensor<B, 3> {
     let [tasks, examples, features] = support.dims();
     // Places first, so that each is a block of rows.
@@ -86,7 +86,7 @@ pub struct LstmCell<B: Backend> {
     pub bias: Param<Tensor<B, 1>>,
 }
 
-/// What an [`LstmCell`] remembers, `[m, d]` each.
+/// State of an [`LstmCell`], `[m, d]` each.
 #[derive(Clone)]
 struct LstmState<B: Backend> {
     hidden: Tensor<B, 2>,

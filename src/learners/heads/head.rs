@@ -96,7 +96,7 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     /// The method, unless [`name`](Self::name) says otherwise.
     const NAME: &'static str;
 
-    /// Whether [`train_loss`](Self::train_loss) may draw random numbers of the backend.
+    /// True if [`train_loss`](Self::train_loss) may draw random numbers of the backend.
     const DRAWS: bool = false;
 
     /// Learns the tasks of `support`.
@@ -134,7 +134,7 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         score_and_loss(self, episode)
     }
 
-    /// Whether logits of a query depend on the other queries of its task.
+    /// True if logits of a query depend on the other queries of its task.
     fn transductive(&self) -> bool {
         false
     }
@@ -163,7 +163,7 @@ pub(super) fn score_and_loss<B: Backend>(
     (accuracies(logits.clone(), labels.clone()).mean(), head.loss(logits, labels))
 }
 
-/// What a [`Head`] has learned from its support.
+/// A [`Head`] that has learned the tasks of its support.
 pub struct FittedHead<B: Backend> {
     ways: usize,
     logits: Box<dyn Fn(Tensor<B, 3>) -> Tensor<B, 3>>,

@@ -38,7 +38,7 @@ use crate::episode::one_hot;
 /// Ziko, Dolz, Granger and Ben Ayed, "Laplacian Regularized Few-Shot Learning", ICML 2020.
 #[derive(Module, Debug, Serialize)]
 pub struct LaplacianShot<B: Backend> {
-    /// What is taken off embeddings first, `[d]`; [`with_base_mean`](Self::with_base_mean) keeps it constant.
+    /// Mean `[d]` that is first taken off embeddings; [`with_base_mean`](Self::with_base_mean) keeps it constant.
     #[serde(skip)]
     pub base_mean: Option<Param<Tensor<B, 1>>>,
     /// Weight of neighbours, at least 0.
@@ -49,15 +49,15 @@ pub struct LaplacianShot<B: Backend> {
     pub steps: usize,
     /// Change of a task's bound, as a share of it, that ends its steps, at least 0.
     pub tolerance: f64,
-    /// What cosines are multiplied by in the weights of prototypes, above 0 and up to 40.
+    /// Factor of the cosines in the weights of prototypes, above 0 and up to 40.
     pub scale: f64,
-    /// How much embeddings count in prototypes.
+    /// Weights of embeddings in prototypes.
     #[module(skip)]
     pub weights: RectificationWeights,
-    /// Whether embeddings are brought to length 1.
+    /// Lengths of the embeddings.
     #[module(skip)]
     pub lengths: LengthNormalisation,
-    /// Which queries distances are measured from.
+    /// Queries that distances are measured from.
     #[module(skip)]
     pub scored: ScoredQueries,
 }

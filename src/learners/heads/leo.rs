@@ -141,7 +141,7 @@ impl<B: Backend> Leo<B> {
         times(support.with_embeddings(relations).prototypes(), third)
     }
 
-    /// What the losses of the support are multiplied by in the steps of each class, `[t, 1, ways]`.
+    /// Factors of the losses of the support in the steps of each class, `[t, 1, ways]`.
     fn shares(&self, support: &EmbeddedSupport<B>) -> Tensor<B, 3> {
         let shots = support.one_hot().sum_dim(1);
         match self.config.loss {
@@ -182,7 +182,7 @@ impl<B: Backend> Leo<B> {
 struct AdaptedCodes<B: Backend> {
     /// `[t, ways, d]`
     weights: Tensor<B, 3>,
-    /// Of the codes' distributions, `[t, ways, 2l]`.
+    /// Parameters of the codes' distributions, `[t, ways, 2l]`.
     moments: Tensor<B, 3>,
     /// Before the steps and after them, `[t, ways, l]`.
     codes: [Tensor<B, 3>; 2],

@@ -31,7 +31,7 @@ pub(super) fn inverses<B: Backend>(matrices: Tensor<B, 3>) -> Tensor<B, 3> {
 
 /// The values of `tensor`, and a constant of the same values.
 ///
-/// What `detach` gives is constant for one level of autodiff only.
+/// A tensor from `detach` would be constant for one level of autodiff only.
 pub(super) fn read<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> (Vec<f64>, Tensor<B, D>) {
     let data = tensor.to_data();
     let values = data.iter::<f64>().collect();

@@ -44,7 +44,7 @@ const MOST_STEPS: usize = 60;
 pub struct LogisticRegression {
     /// `C`, the price of errors relative to that of large weights, above 0.
     pub c: f64,
-    /// Whether embeddings are brought to unit length.
+    /// True if embeddings are brought to unit length.
     pub unit_length: bool,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Regression<'a> {
         Solution { at, newton }
     }
 
-    /// What is to be minimised, and probabilities `[ways, n]`.
+    /// Value of the objective, and probabilities `[ways, n]`.
     fn judge(&self, at: &Point) -> (f64, Vec<f64>) {
         let examples = self.labels.len();
         let products = self.products(&at.weights);

@@ -19,14 +19,14 @@ pub enum MatchingAttention {
     /// The cosine of the two times a scale, which is 1 in the paper and 100 in the code of Chen et
     /// al., "A Closer Look at Few-shot Classification", ICLR 2019.
     Cosine {
-        /// What the cosine is multiplied by.
+        /// Factor of the cosine.
         scale: f64,
     },
     /// The cosine times the length of the query, as in easyfsl: sharper where embeddings are long.
     UnscaledQuery,
 }
 
-/// Whether embeddings of a [`MatchingNet`] know of each other.
+/// Context of an embedding of a [`MatchingNet`]: the other embeddings, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MatchingContext {
@@ -43,10 +43,10 @@ pub enum MatchingContext {
 pub struct MatchingNetConfig {
     /// Features of an embedding.
     pub features: usize,
-    /// How much a query attends to an embedding of the support.
+    /// Attention of a query to an embedding of the support.
     #[config(default = "MatchingAttention::Cosine { scale: 100.0 }")]
     pub attention: MatchingAttention,
-    /// Whether embeddings know of each other.
+    /// Context of an embedding.
     #[config(default = "MatchingContext::Absent")]
     pub context: MatchingContext,
     /// Steps in which a query attends to the support in a full context: by default as many as there

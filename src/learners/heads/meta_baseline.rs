@@ -33,7 +33,7 @@ use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
 /// Learning", ICCV 2021.
 #[derive(Module, Debug)]
 pub struct MetaBaseline<B: Backend> {
-    /// What cosines are multiplied by, `[1]`.
+    /// Factor of the cosines, `[1]`.
     pub scale: Param<Tensor<B, 1>>,
     initial: f64,
 }

@@ -49,7 +49,7 @@ const MOST_ITERATIONS: usize = 60;
 /// Kernel-based Vector Machines", JMLR 2001.
 #[derive(Module, Debug)]
 pub struct MetaOptNet<B: Backend> {
-    /// What sums are multiplied by, `[1]`; [`with_scale`](Self::with_scale) starts it elsewhere.
+    /// Factor of the sums, `[1]`; [`with_scale`](Self::with_scale) starts it elsewhere.
     pub scale: Param<Tensor<B, 1>>,
     /// `C`, the bound of the dual, above 0: the price of an error.
     pub c: f64,
@@ -124,14 +124,14 @@ struct QuadraticProgram {
     kernel: Vec<f64>,
     /// Linear term, `[ways, n]`.
     targets: Vec<f64>,
-    /// Of `z` at an example's own class.
+    /// Bound of `z` at an example's own class.
     bound: f64,
 }
 
 /// Where the interior point method is, or a step of it.
 struct Point {
     z: Vec<f64>,
-    /// How far `z` is below its bounds, `[ways, n]`.
+    /// Distance of `z` to its bounds, `[ways, n]`.
     slack: Vec<f64>,
     /// Multipliers of the bounds, `[ways, n]`.
     multipliers: Vec<f64>,

@@ -3,7 +3,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::{Metric, scores};
 use serde::{Deserialize, Serialize};
 
-/// How near a query is to the prototype of a class.
+/// Similarity of a query and the prototype of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrototypeScore {

@@ -33,10 +33,10 @@ use super::{EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, PrototypeScore};
 /// Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017.
 #[derive(Module, Clone, Debug)]
 pub struct Prototypes {
-    /// How near a query is to a class mean.
+    /// Similarity of a query and a class mean.
     #[module(skip)]
     pub score: PrototypeScore,
-    /// What scores are multiplied by, above 0.
+    /// Factor of the scores, above 0.
     pub scale: f64,
 }
 

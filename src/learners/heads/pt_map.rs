@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use super::checked::positive;
 use super::sinkhorn::Sinkhorn;
-use super::unit_length::{length, unit_length};
+use super::unit_length::{length, shifted, unit_length};
 use super::{EmbeddedSupport, FittedHead, Head};
 
-/// That of the authors' code.
+/// Settings of the authors' code.
 const SINKHORN: Sinkhorn = Sinkhorn { tolerance: 1e-6, iterations: 1000 };
 
 /// Least length of an embedding of length 1 from which a mean is taken away: a shorter one is rounding.
 const LEAST_LENGTH: f64 = 1e-6;
 
-/// What [`PtMap`] does to embeddings after the power transform.
+/// Transform of embeddings in [`PtMap`] after the powers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AfterPower {
@@ -57,7 +57,7 @@ pub struct PtMap {
     pub rate: f64,
     /// Steps of the prototypes.
     pub steps: usize,
-    /// What follows the power transform.
+    /// Transform after the powers.
     #[module(skip)]
     pub after_power: AfterPower,
 }
@@ -77,7 +77,7 @@ impl PtMap {
             AfterPower::Nothing => powers,
             AfterPower::Centred => {
                 let unit = unit_length(powers, 2);
-                let centred = unit.clone() - unit.mean_dim(1);
+                let centred = shifted(unit.clone(), unit.mean_dim(1).neg());
                 centred.clone() / length(centred, 2).clamp_min(LEAST_LENGTH)
             }
         }

@@ -10,7 +10,7 @@ use super::checked::{not_zero, positive};
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head};
 
-/// How the squared errors of a ridge regression are combined over examples.
+/// Combination of the squared errors of a ridge regression over examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RidgeErrors {
@@ -27,23 +27,23 @@ pub struct R2d2Config {
     /// Penalty at first, or for ever when it is not learned.
     #[config(default = 50.0)]
     pub lambda: f64,
-    /// Whether the penalty is learned, as a logarithm, so that it stays positive.
+    /// True if the penalty is learned, as a logarithm, so that it stays positive.
     #[config(default = true)]
     pub learned_lambda: bool,
-    /// How squared errors are combined over examples.
+    /// Combination of squared errors over examples.
     #[config(default = "RidgeErrors::Summed")]
     pub errors: RidgeErrors,
-    /// Whether the regression has an intercept, penalised like its weights.
+    /// True if the regression has an intercept, penalised like its weights.
     #[config(default = false)]
     pub intercept: bool,
-    /// What predictions are multiplied by at first; it is learned. Predictions are about 0 to 1, so 1
+    /// Initial factor of the predictions, which is learned. Predictions are about 0 to 1, so 1
     /// leaves the softmax of many classes almost even until it has grown.
     #[config(default = 10.0)]
     pub scale: f64,
 }
 
 impl R2d2Config {
-    /// As the authors' code has it: mean errors, an intercept, a penalty fixed at 50.
+    /// The settings of the authors' code: mean errors, an intercept, a penalty fixed at 50.
     ///
     /// Its scale starts at 1e-4 on mini-ImageNet, and at 10 on CIFAR-FS and Omniglot.
     pub fn of_authors_code(scale: f64) -> Self {

@@ -7,7 +7,7 @@ use fewshot_kernels::{Metric, product, scores, split_at};
 use serde::{Deserialize, Serialize};
 
 use super::EmbeddedSupport;
-use super::unit_length::unit_length;
+use super::unit_length::{shifted, unit_length};
 use crate::episode::one_hot;
 
 /// Weights from `exp(-2 s)` to 1 are numbers above 0 in f32.
@@ -80,7 +80,7 @@ impl<B: Backend> Rectified<B> {
         assert!(fits, "a scale is above 0 and up to 40, found {scale}");
         let examples = support.embeddings.clone();
         let shift = examples.clone().mean_dim(1) - queries.clone().mean_dim(1);
-        let moved = queries.clone() + shift;
+        let moved = shifted(queries.clone(), shift);
         let means = support.prototypes();
         let cosines = [&examples, &moved].map(|x| scores(x.clone(), means.clone(), Metric::Cosine));
         let [tasks, count, _] = moved.dims();

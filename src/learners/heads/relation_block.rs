@@ -6,18 +6,18 @@ use fewshot_models::nn::RunningAverage;
 
 const EPSILON: f64 = 1e-5;
 
-/// Which moments a block normalises with.
+/// Moments that a block normalises with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NormMoments {
     /// The running averages.
     Running,
-    /// Those of each task.
+    /// Moments of each task.
     Task,
-    /// Those of each task, towards whose mean the running averages move.
+    /// Moments of each task, towards whose mean the running averages move.
     TaskTracked,
 }
 
-/// What follows a convolution of a relation network: batch-norm, ReLU and a pool.
+/// Layers after a convolution of a relation network: batch-norm, ReLU and a pool.
 #[derive(Module, Debug)]
 pub struct RelationBlock<B: Backend> {
     /// Added to the convolution, `[o]`.

@@ -12,7 +12,7 @@ use super::head::no_logits;
 use super::relation_block::{NormMoments, RelationBlock};
 use super::{EmbeddedSupport, FittedHead, Head, one_hot};
 
-/// What a [`RelationNet`] makes of the maps of a class.
+/// Map of a class in a [`RelationNet`], made of the maps of its examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClassMap {
@@ -23,7 +23,7 @@ pub enum ClassMap {
     Mean,
 }
 
-/// What shrinks the maps of a [`RelationNet`].
+/// Pools that shrink the maps of a [`RelationNet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RelationPools {
@@ -36,7 +36,7 @@ pub enum RelationPools {
     Adaptive,
 }
 
-/// What a [`RelationNet`] normalises with in a test. In training it is the moments of each
+/// Moments that a [`RelationNet`] normalises with in a test. In training it takes the moments of each
 /// task, and running averages move towards them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -63,13 +63,13 @@ pub struct RelationNetConfig {
     /// Zeros around maps: 1 in the authors' code for Omniglot, and 0 for miniImageNet.
     #[config(default = 1)]
     pub padding: usize,
-    /// What is made of the maps of a class.
+    /// Map of a class.
     #[config(default = "ClassMap::Sum")]
     pub class_map: ClassMap,
-    /// What shrinks maps.
+    /// Pools that shrink maps.
     #[config(default = "RelationPools::Halving")]
     pub pools: RelationPools,
-    /// What a test normalises with.
+    /// Moments that a test normalises with.
     #[config(default = "RelationStatistics::Running")]
     pub statistics: RelationStatistics,
     /// Share of the new batch in a running average; 1 in the authors' code and in easyfsl.
@@ -166,11 +166,11 @@ pub struct RelationNet<B: Backend> {
     /// The part of the first convolution that is applied to query maps, `[o, c, 3, 3]`: the second
     /// half.
     pub conv1_query: Param<Tensor<B, 4>>,
-    /// What follows the first convolution.
+    /// Layers after the first convolution.
     pub first: RelationBlock<B>,
     /// The second convolution, `[o, o, 3, 3]`.
     pub conv2: Param<Tensor<B, 4>>,
-    /// What follows the second convolution.
+    /// Layers after the second convolution.
     pub second: RelationBlock<B>,
     /// The first linear layer, `[i, 8]`: the transpose of PyTorch's, as is the second.
     pub fc1: Param<Tensor<B, 2>>,

@@ -10,7 +10,7 @@ use super::unit_length::{length, unit_length};
 /// Share of an embedding's squared length below which its squared distance is rounding.
 const ROUNDING: f64 = 1e-6;
 
-/// How alike an embedding `x` and the weights `w` of a class are.
+/// Similarity of an embedding `x` and the weights `w` of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Similarity {
@@ -32,7 +32,7 @@ pub(super) struct Scored<B: Backend> {
     frame: Frame<B>,
 }
 
-/// What does not change while the weights move.
+/// Values that stay while the weights move.
 enum Frame<B: Backend> {
     Dot,
     Cosine,
@@ -40,7 +40,7 @@ enum Frame<B: Backend> {
 }
 
 impl<B: Backend> Scored<B> {
-    /// Of `embeddings` `[t, n, d]`, by weights `[t, ways, d]` that `start` somewhere.
+    /// Scores of `embeddings` `[t, n, d]`, by weights `[t, ways, d]` that begin at `start`.
     ///
     /// # Panics
     /// If the temperature is not positive.

@@ -20,7 +20,7 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// # Conventions
 /// Covariances divide by one less than the number of embeddings. That of a single embedding is
 /// zero, as in the paper; the authors' code takes the variance over its features for all entries.
-/// That code has no factor of 1/2 before distances. The paper's encoder adapts to the task besides;
+/// The authors' code has no factor of 1/2 before distances. The paper's encoder adapts to the task besides;
 /// this is its classifier.
 ///
 /// # Example

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::unit_length::{centred, fixed_mean, unit_length};
 use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
 
-/// What [`SimpleShot`] does to embeddings before it compares them.
+/// Transform of embeddings in [`SimpleShot`] before it compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FeatureTransform {
     /// Nothing: UN in the paper.
@@ -50,7 +50,7 @@ pub enum FeatureTransform {
 pub struct SimpleShot<B: Backend> {
     /// Mean of the base classes, `[d]`; [`with_base_mean`](Self::with_base_mean) keeps it constant.
     pub base_mean: Option<Param<Tensor<B, 1>>>,
-    /// What is done to embeddings; centring needs a base mean.
+    /// Transform of embeddings; centring needs a base mean.
     #[module(skip)]
     pub transform: FeatureTransform,
     /// The score of transformed embeddings.
@@ -59,7 +59,7 @@ pub struct SimpleShot<B: Backend> {
 }
 
 impl<B: Backend> SimpleShot<B> {
-    /// Of normalised embeddings, L2N.
+    /// The head on normalised embeddings, L2N.
     pub fn new() -> Self {
         Self {
             base_mean: None,
@@ -68,13 +68,13 @@ impl<B: Backend> SimpleShot<B> {
         }
     }
 
-    /// Of embeddings that are centred by the mean `[d]` of the base classes and normalised, CL2N.
+    /// The head on embeddings that are centred by the mean `[d]` of the base classes and normalised, CL2N.
     pub fn with_base_mean(self, mean: Tensor<B, 1>) -> Self {
         let transform = FeatureTransform::CentredAndNormalised;
         Self { base_mean: Some(fixed_mean(mean)), transform, ..self }
     }
 
-    /// What is subtracted from embeddings, `[1, 1, d]`.
+    /// Mean to subtract from embeddings, `[1, 1, d]`.
     fn centre(&self) -> Option<Tensor<B, 1>> {
         let centred = self.transform == FeatureTransform::CentredAndNormalised;
         let fits = !centred || self.base_mean.is_some();

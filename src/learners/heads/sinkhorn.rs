@@ -130,7 +130,7 @@ fn log_shares(affinities: &[f64], scales: &[f64]) -> Vec<f64> {
     logs
 }
 
-/// What the logarithms of a plan `[ways, q]` lack for classes of the same mass, `[ways]`.
+/// Logarithms of the factors that give the classes of a plan with `logs` `[ways, q]` the same mass, `[ways]`.
 fn missing(logs: &[f64], ways: usize) -> Vec<f64> {
     let queries = logs.len() / ways;
     let log_mass = (queries as f64 / ways as f64).ln();

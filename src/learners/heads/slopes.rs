@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 /// Least mean probability of a class, whose logarithm must be finite.
 const LEAST_SHARE: f64 = 1e-30;
 
-/// Of the mean cross-entropy.
+/// Derivative of the mean cross-entropy.
 pub(super) fn cross_entropy_slopes<B: Backend>(
     logits: Tensor<B, 3>,
     one_hot: Tensor<B, 3>,
@@ -16,7 +16,7 @@ pub(super) fn cross_entropy_slopes<B: Backend>(
     (softmax(logits, 2) - one_hot) / examples as f64
 }
 
-/// Of the mean Shannon entropy `-mean_i Σ_k p_ik ln p_ik`, or of that and of the marginal's
+/// Derivative of the mean Shannon entropy `-mean_i Σ_k p_ik ln p_ik`, or of the mean entropy and the marginal's
 /// negative entropy: `marginal Σ_k m_k ln m_k - conditional mean_i Σ_k p_ik ln p_ik` with
 /// `m = mean_i p_i`.
 // By p_ik, but for constants, it is g_ik / n with g = marginal ln m - conditional ln p; the softmax

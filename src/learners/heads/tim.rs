@@ -15,7 +15,7 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// Least sum of a class over all queries, which something is divided by.
 const LEAST_SUM: f64 = 1e-30;
 
-/// How the loss of [`Tim`] is lowered.
+/// Solver that lowers the loss of [`Tim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimSolver {
@@ -57,7 +57,7 @@ pub enum TimSolver {
 /// Few-Shot Learning", NeurIPS 2020.
 #[derive(Module, Clone, Debug)]
 pub struct Tim {
-    /// How the loss is lowered.
+    /// Solver that lowers the loss.
     #[module(skip)]
     pub solver: TimSolver,
     /// The score; all but the cosine are of normalised embeddings. The closed form of
@@ -68,7 +68,7 @@ pub struct Tim {
     pub steps: usize,
     /// Learning rate, above 0, which [`TimSolver::Adm`] has no use for.
     pub rate: f64,
-    /// What scores are multiplied by, above 0.
+    /// Factor of the scores, above 0.
     pub temperature: f64,
     /// Weight `c` of the support's cross-entropy, above 0.
     pub cross_entropy: f64,

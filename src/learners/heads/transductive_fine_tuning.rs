@@ -11,7 +11,7 @@ use super::slopes::{cross_entropy_slopes, entropy_slopes};
 use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
 
-/// How the two terms of the loss are lowered.
+/// Order in which the two terms of the loss are lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntropyUpdate {
@@ -49,14 +49,14 @@ pub struct TransductiveFineTuning {
     /// The score.
     #[module(skip)]
     pub similarity: Similarity,
-    /// How the terms of the loss are lowered.
+    /// Order in which the terms of the loss are lowered.
     #[module(skip)]
     pub update: EntropyUpdate,
     /// Number of steps, or of pairs of steps if taken [in turn](EntropyUpdate::InTurn), at least 1.
     pub steps: usize,
     /// Learning rate, above 0.
     pub rate: f64,
-    /// What scores are multiplied by, above 0.
+    /// Factor of the scores, above 0.
     pub temperature: f64,
 }
 
@@ -89,7 +89,7 @@ impl TransductiveFineTuning {
         Self { similarity, update, ..Self::published() }
     }
 
-    /// What the classifier sees of embeddings.
+    /// Embeddings as the classifier sees them.
     fn seen<B: Backend>(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
         match self.similarity {
             Similarity::Dot => with_feature(unit_length(embeddings, 2), 1.0),

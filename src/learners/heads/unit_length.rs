@@ -1,6 +1,7 @@
 use burn::module::Param;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
 
 /// Least square of a length that something is divided by: that of PyTorch's `F.normalize`.
 pub(super) const LEAST_SQUARE: f64 = 1e-24;
@@ -18,6 +19,14 @@ pub(in crate::learners) fn unit_length<B: Backend, const D: usize>(
     dim: usize,
 ) -> Tensor<B, D> {
     x.clone() / length(x, dim)
+}
+
+/// `x` `[t, n, d]` plus a row of its task, `[t, 1, d]`.
+pub(super) fn shifted<B: Backend>(x: Tensor<B, 3>, row: Tensor<B, 3>) -> Tensor<B, 3> {
+    let [tasks, count, _] = x.dims();
+    // A product spreads the row: Flex would go through the sum with a middle dimension element by element.
+    let ones = Tensor::ones([tasks, count, 1], (&x.device(), x.dtype()));
+    x + product(ones, row)
 }
 
 /// `x` less a `mean` of its last dimension, if there is one.

@@ -19,7 +19,7 @@ pub struct AdaptedMaml<B: Backend, N> {
 pub(super) struct Group<B: Backend, N> {
     pub(super) tasks: Range<usize>,
     pub(super) network: N,
-    /// Whether its body is that of all tasks.
+    /// True if all tasks share its body.
     pub(super) shared: bool,
     /// Inputs that every query goes through the network with, `[t, n, c, h, w]`; the other queries,
     /// where there are none.

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::Settings;
 use crate::adapt::{InnerLoop, Order};
 
-/// What [`Maml::plus_plus`](super::Maml::plus_plus) changes in the course of meta-training.
+/// Schedules of [`Maml::plus_plus`](super::Maml::plus_plus) in the course of meta-training.
 ///
 /// # Conventions
 /// Both fields count meta-steps; the authors count epochs of 500. Both are 0 by default.
@@ -20,8 +20,8 @@ pub struct Annealing {
 }
 
 impl Annealing {
-    /// What the query loss after each of `steps` inner steps counts for after `done` meta-steps,
-    /// while all count.
+    /// Weights of the query loss after each of `steps` inner steps, once `done` meta-steps are made,
+    /// while all losses count.
     fn weights(self, steps: usize, done: u64) -> Option<Vec<f64>> {
         if done >= self.multi_step {
             return None;
@@ -43,7 +43,7 @@ impl Settings {
         self.inner.clone().with_order(order)
     }
 
-    /// What the query loss after each inner step counts for in this meta-step.
+    /// Weight of the query loss after each inner step in this meta-step.
     pub(super) fn step_weights_now(&self) -> Vec<f64> {
         let annealing = self.annealing.unwrap_or_default();
         let weights = annealing.weights(self.inner.steps, self.meta_steps);

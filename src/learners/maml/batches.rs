@@ -9,7 +9,7 @@ pub(super) struct InnerBatches<B: Backend> {
     examples: Examples<B>,
     /// Examples of a step; all, where there is none.
     size: Option<usize>,
-    /// What their order is drawn by.
+    /// Key that their order is drawn by.
     key: u64,
 }
 
@@ -18,7 +18,7 @@ impl<B: Backend> InnerBatches<B> {
         Self { examples, size, key }
     }
 
-    /// Those of one step.
+    /// Examples of one step.
     pub(super) fn at(&self, step: usize) -> Examples<B> {
         let Examples { inputs, targets } = self.examples.clone();
         let Some(size) = self.size else { return Examples { inputs, targets } };
@@ -29,7 +29,7 @@ impl<B: Backend> InnerBatches<B> {
     }
 }
 
-/// Which of `count` examples make up a step: all of them in a random order, then all in another;
+/// Places of the examples of a step, of `count` in all: each of them in a random order, then all in another;
 /// the same in every task, so that tasks side by side learn as they do one by one.
 fn positions(key: u64, step: usize, size: usize, count: usize) -> Vec<i32> {
     let order = |round: usize| {

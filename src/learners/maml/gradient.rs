@@ -64,11 +64,11 @@ where
     fn check(&self, batch: &Batch<B, N>) -> Result<(), AdaptError> {
         let support = N::Kind::support(batch);
         self.check_size(N::Kind::outputs(support))?;
-        self.check_size(N::Kind::judged(batch, 0..1).targets.dims()[2])?;
+        self.check_size(N::Kind::queries_of(batch, 0..1).targets.dims()[2])?;
         if self.settings.inner.order == Order::First {
             return Ok(());
         }
-        let support = lifted_examples(N::Kind::learned(support, 0..1));
+        let support = lifted_examples(N::Kind::support_of(support, 0..1));
         let template: Lifted<B, N> = lift(&self.network);
         let loss = |_: usize, network: &Lifted<B, N>| {
             Body::PerTask.inner_loss(network, &support, BnStatistics::Batch)
@@ -96,7 +96,7 @@ type Plain<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
 struct GroupGradient<B: AutodiffBackend> {
     /// Scaled, as the gradients are.
     loss: Plain<B>,
-    /// Of what tasks are judged by, `[1]`.
+    /// Score of the tasks, `[1]`.
     score: Plain<B>,
     start: Vec<Option<Plain<B>>>,
     rates: Vec<Option<Plain<B>>>,
@@ -135,8 +135,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let precision = self.network.precision();
         let step_weights = self.settings.step_weights_now();
         let (statistics, shared) = (BnStatistics::Batch, self.shares_body());
-        let support = N::Kind::learned(N::Kind::support(batch), group.clone());
-        let queries = N::Kind::judged(batch, group.clone());
+        let support = N::Kind::support_of(N::Kind::support(batch), group.clone());
+        let queries = N::Kind::queries_of(batch, group.clone());
         let learned_from = self.learned_from(support.clone(), batch, group);
         let factor = share * f64::from(scale.value());
         let last = RefCell::new(None);
@@ -173,7 +173,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         };
         let outputs = last.into_inner().expect("the outer loss was asked for");
         let score = N::Kind::scaled_score(outputs, queries.targets.inner(), share);
-        let start = self.through_head(learned, start, &support);
+        let start = self.backprop_head(learned, start, &support);
         let start = self.summed(start, lanes).into_iter();
         let kept = self.settings.outer == Outer::GradientOfTheRest;
         let start =
@@ -202,7 +202,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         once.into_iter().zip(summed).map(|(once, summed)| once.or(summed)).collect()
     }
 
-    /// What the inner loop learns tasks from.
+    /// Examples that the inner loop learns tasks from.
     fn learned_from(
         &self,
         support: Examples<B>,
@@ -211,7 +211,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     ) -> InnerBatches<B> {
         let examples = match self.settings.outer {
             Outer::Displacement => {
-                let queries = N::Kind::judged(batch, group.clone());
+                let queries = N::Kind::queries_of(batch, group.clone());
                 Examples {
                     inputs: Tensor::cat(vec![support.inputs, queries.inputs], 1),
                     targets: Tensor::cat(vec![support.targets, queries.targets], 1),
@@ -222,8 +222,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         InnerBatches::new(examples, self.settings.batch[0], self.settings.meta_steps)
     }
 
-    /// The gradient by the learned values, from that by what the inner loop began with.
-    fn through_head(
+    /// The gradient by the learned values, from the gradient by the initial values of the inner loop.
+    fn backprop_head(
         &self,
         learned: Vec<Tensor<B, 1>>,
         mut found: Vec<Option<Plain<B>>>,
@@ -247,7 +247,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
 
     fn group_divergence(&self, batch: &Batch<B, N>, group: &Range<usize>) -> Option<Divergence> {
         let (lanes, inner, adapted) = (group.len(), &self.settings.inner, &*self.settings.adapted);
-        let support = N::Kind::learned(N::Kind::support(batch), group.clone());
+        let support = N::Kind::support_of(N::Kind::support(batch), group.clone());
         let learned_from = self.learned_from(support.clone(), batch, group);
         let loss = |step: usize, network: &N| {
             Body::PerTask.inner_loss(network, &learned_from.at(step), BnStatistics::Batch)
@@ -259,15 +259,17 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let start = self.start(start, &support, BnStatistics::Batch);
         let gradient_fn = self.with_proximal_term(&gradient_fn, &start, lanes);
         let steps = InnerSteps { inner, adapted, gradient_fn: &*gradient_fn, lanes };
-        let queries = N::Kind::judged(batch, group.clone());
+        let queries = N::Kind::queries_of(batch, group.clone());
         // Where the loss is not finite before the first step, no step is to blame.
-        let judged = self.lost(&start, &queries, lanes).is_none();
+        let finite_at_start = self.first_non_finite_task(&start, &queries, lanes).is_none();
         let mut fast = FastWeights::start(start.clone());
         for step in 0..inner.steps {
             fast = steps.advance(step, fast, &self.rates).map(Tensor::detach);
-            let lost = if judged { self.lost(&fast.values, &queries, lanes) } else { None };
-            let moved = fast.values.iter().filter_map(|values| not_finite(values, lanes));
-            if let Some(lane) = moved.chain(lost).min() {
+            let by_loss = finite_at_start
+                .then(|| self.first_non_finite_task(&fast.values, &queries, lanes))
+                .flatten();
+            let by_values = fast.values.iter().filter_map(|values| not_finite(values, lanes));
+            if let Some(lane) = by_values.chain(by_loss).min() {
                 return Some(Divergence { task: group.start + lane, step: step + 1 });
             }
         }
@@ -275,7 +277,12 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     }
 
     /// The first task whose outer loss with these values is not finite.
-    fn lost(&self, values: &[Tensor<B, 1>], queries: &Examples<B>, lanes: usize) -> Option<usize> {
+    fn first_non_finite_task(
+        &self,
+        values: &[Tensor<B, 1>],
+        queries: &Examples<B>,
+        lanes: usize,
+    ) -> Option<usize> {
         let adapted = filled::<B, _>(self.network.clone(), values);
         let outputs = Body::PerTask.forward(&adapted, queries.inputs.clone(), BnStatistics::Batch);
         (0..lanes).find(|&lane| {

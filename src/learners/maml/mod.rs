@@ -79,34 +79,34 @@ pub struct Maml<B: Backend, N> {
     settings: Settings,
 }
 
-/// What a [`Maml`] does, apart from its parameters.
+/// Settings of a [`Maml`], apart from its parameters.
 #[derive(Clone, Debug)]
 struct Settings {
     name: &'static str,
     inner: InnerLoop,
-    /// Which tensors of the network the inner loop adapts.
+    /// Tensors of the network that the inner loop adapts.
     adapted: Vec<bool>,
-    /// Whether these are all in the network's head, and no rates are learned.
+    /// True if these are all in the network's head, and no rates are learned.
     head_alone: bool,
     test_steps: usize,
     route: SecondOrder,
     /// Most tasks in one network, if that was said.
     lanes: Option<usize>,
-    /// What the query loss after each step counts for, once no annealing says otherwise.
+    /// Weight of the query loss after each step, once no annealing says otherwise.
     step_weights: Vec<f64>,
     annealing: Option<Annealing>,
     /// Meta-steps done.
     meta_steps: u64,
-    /// What the head's values begin with.
+    /// Initial values of the head.
     head: Head,
-    /// What the outer loop learns from.
+    /// Examples that the outer loop learns from.
     outer: Outer,
     /// Examples of an inner step in training and in the test; all, where there is none.
     batch: [Option<usize>; 2],
     query_norm: QueryNorm,
 }
 
-/// What the outer loop learns from.
+/// Examples that the outer loop learns from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Outer {
@@ -121,7 +121,7 @@ enum Outer {
     Displacement,
 }
 
-/// What an inner loop begins with.
+/// Initial values of an inner loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
     /// The learned head.
@@ -183,7 +183,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         let start = values::<B, _>(&self.network);
         let groups = self.groups(N::Kind::tasks(support)).map(|group| {
             let lanes = group.len();
-            let examples = N::Kind::learned(support, group.clone());
+            let examples = N::Kind::support_of(support, group.clone());
             let start = self.start(self.stacked(&start, lanes), &examples, statistics);
             let beside = match (self.settings.query_norm, statistics) {
                 (QueryNorm::Together, _) | (_, BnStatistics::Running) => None,
@@ -206,7 +206,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     }
 }
 
-/// What the tasks of a network are learned from.
+/// Examples that the tasks of a network are learned from.
 type Support<B, N> = <<N as Network<B>>::Kind as TaskKind>::Support<B>;
 
 /// The tasks of a network.
@@ -218,7 +218,7 @@ fn lifted_examples<B: Backend>(examples: Examples<B>) -> Examples<Autodiff<B>> {
 }
 
 impl<B: Backend, N: Network<B>> Maml<B, N> {
-    /// What the inner loop begins with, from the learned values of each task; on their graph.
+    /// Initial values of the inner loop, from the learned values of each task; on their graph.
     fn start(
         &self,
         mut values: Vec<Tensor<B, 1>>,
@@ -232,13 +232,13 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         values
     }
 
-    /// Whether tasks side by side share all of the network but its head: where that alone adapts.
+    /// True if tasks side by side share all of the network but its head, where the head alone adapts.
     fn shares_body(&self) -> bool {
         let Settings { head_alone, head, outer, .. } = &self.settings;
         *head_alone && *head == Head::Learned && *outer == Outer::Gradient
     }
 
-    /// How many lanes each tensor of a network of so many tasks has: one, where they share it.
+    /// Number of lanes of each tensor of a network of so many tasks: one, where the tasks share the tensor.
     fn lanes_by_tensor(&self, tasks: usize) -> impl Iterator<Item = usize> {
         let shared = self.shares_body();
         self.settings.adapted.iter().map(move |adapted| if shared && !adapted { 1 } else { tasks })
@@ -276,7 +276,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         &self.network
     }
 
-    /// What the inner loop learns beside the network: rates, matrices, gains and shifts.
+    /// Learned tensors of the inner loop besides the network: rates, matrices, gains and shifts.
     pub fn rates(&self) -> &InnerRates<B> {
         &self.rates
     }

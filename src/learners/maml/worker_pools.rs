@@ -58,7 +58,7 @@ pub(super) fn parallel_reduce<J: Send, T: Send>(
 
 /// A sum in the order of places, whatever order the summands come in.
 struct Sum<T> {
-    /// Of the places before the next one.
+    /// Sum of the places before the next one.
     total: Option<T>,
     next: usize,
     waiting: BTreeMap<usize, T>,
@@ -83,12 +83,12 @@ pub(super) fn worker_count<B: Backend>(jobs: usize) -> usize {
     if on_host::<B>() { jobs.min(rayon::current_num_threads()) } else { 1 }
 }
 
-/// Whether operations of the backend run on the threads of this process.
+/// True if operations of the backend run on the threads of this process.
 pub(super) fn on_host<B: Backend>() -> bool {
     matches!(route::<B>(), Route::Host(_))
 }
 
-/// Whether operations of the backend are kernels of an accelerator.
+/// True if operations of the backend are kernels of an accelerator.
 pub(super) fn on_device<B: Backend>() -> bool {
     matches!(route::<B>(), Route::Device(_))
 }
@@ -157,7 +157,7 @@ mod tests {
         ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
     }
 
-    /// What came, in its order.
+    /// Results of `work`, in the order of the jobs.
     fn all<J: Send, T: Send>(jobs: Vec<J>, work: impl Fn(J) -> T + Sync) -> Vec<T> {
         let plus = |mut all: Vec<T>, more: Vec<T>| {
             all.extend(more);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Leo;
 use crate::learners::heads::{LengthNormalisation, not_negative};
 
-/// How the losses of the support's examples are combined in the steps of a [`Leo`].
+/// Combination of the losses of the support's examples in the steps of a [`Leo`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeoLoss {
@@ -23,8 +23,8 @@ pub enum LeoLoss {
     Mean,
 }
 
-/// What a [`Leo`] takes for codes and class weights on a backend that differentiates, as in
-/// training; on other backends it takes their means.
+/// Codes and class weights of a [`Leo`] on a backend that differentiates, as in training; on other
+/// backends it takes their means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeoCodes {
@@ -56,13 +56,13 @@ pub struct LeoConfig {
     /// Rate of the class weights' steps at first; one for each of their features is learned.
     #[config(default = 0.001)]
     pub fine_tuning_rate: f64,
-    /// How the losses of the support's examples are combined.
+    /// Combination of the losses of the support's examples.
     #[config(default = "LeoLoss::PerShot")]
     pub loss: LeoLoss,
-    /// What codes and class weights are in training.
+    /// Codes and class weights in training.
     #[config(default = "LeoCodes::Drawn")]
     pub codes: LeoCodes,
-    /// Whether embeddings are brought to length 1, as in the authors' data. Longer ones need
+    /// Lengths of the embeddings, 1 in the authors' data. Longer embeddings need
     /// smaller rates, or draws overflow in training.
     #[config(default = "LengthNormalisation::Unit")]
     pub lengths: LengthNormalisation,
