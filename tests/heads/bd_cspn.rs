@@ -95,14 +95,3 @@ fn a_scale_is_a_number() {
     let head = BdCspn { scale: f64::NAN, ..BdCspn::new() };
     head.logits(support::<Flex>(&drawn(12, 6), &LABELS, 2), tensor(&drawn(21, 7), [1, 7, 3]));
 }
-
-#[test]
-fn no_query_has_no_logits_and_a_single_one_has_some() {
-    let rows = drawn(12, 41);
-    for count in [0, 1] {
-        let queries = tensor::<Flex, 3>(&drawn(3 * count, 42), [1, count, 3]);
-        let found = BdCspn::new().logits(support(&rows, &LABELS, 2), queries);
-        assert_eq!(found.dims(), [1, count, 2]);
-        assert!(values(found).iter().all(|logit| logit.is_finite()));
-    }
-}

@@ -160,17 +160,6 @@ fn a_task_stops_by_itself() {
 }
 
 #[test]
-fn no_query_has_no_logits_and_a_single_one_has_some() {
-    let rows = drawn(12, 29);
-    for count in [0, 1] {
-        let queries = tensor::<Flex, 3>(&drawn(3 * count, 30), [1, count, 3]);
-        let found = LaplacianShot::new().logits(support(&rows, &LABELS, 2), queries);
-        assert_eq!(found.dims(), [1, count, 2]);
-        assert!(values(found).iter().all(|logit| logit.is_finite()));
-    }
-}
-
-#[test]
 fn lengths_and_weights_and_queries_can_be_those_of_bd_cspn() {
     let (rows, queries) = (drawn(12, 31), drawn(3 * QUERIES, 32));
     let of = |scale: f64, lengths, scored| {

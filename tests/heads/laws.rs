@@ -192,11 +192,16 @@ pub fn equal_embeddings_have_finite_logits<B: Backend>() {
     }
 }
 
-pub fn no_queries_have_no_logits<B: Backend>() {
+pub fn no_query_has_no_logits_and_a_single_one_has_some<B: Backend>() {
     let tasks = Tasks::<B>::new(2);
     for head in all::<B>() {
-        let logits = head.logits(tasks.support(), tasks.queries.clone().slice([0..2, 0..0]));
-        assert_eq!(logits.dims(), [2, 0, WAYS], "{}", head.name());
+        for count in [0, 1] {
+            let queries = tasks.queries.clone().slice([0..2, 0..count]);
+            let logits = head.logits(tasks.support(), queries);
+            assert_eq!(logits.dims(), [2, count, WAYS], "{}", head.name());
+            let finite = logits.into_data().iter::<f32>().all(f32::is_finite);
+            assert!(finite, "{} of {count} queries", head.name());
+        }
     }
 }
 

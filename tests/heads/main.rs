@@ -39,6 +39,6 @@ on_every_backend! {
     transductive_logits_depend_on_other_queries
     queries_at_their_class_are_classified
     equal_embeddings_have_finite_logits
-    no_queries_have_no_logits
+    no_query_has_no_logits_and_a_single_one_has_some
     gradients_are_central_differences
 }

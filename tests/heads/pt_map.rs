@@ -119,14 +119,3 @@ fn masses_hold_where_exponentials_would_vanish() {
 fn no_prototype_goes_past_its_aim() {
     masses(PtMap { rate: 2.0, ..PtMap::new() }, &drawn(65, 14));
 }
-
-#[test]
-fn no_query_has_no_logits_and_a_single_one_has_some() {
-    let rows = drawn(20, 41);
-    for count in [0, 1] {
-        let queries = tensor::<Flex, 3>(&drawn(5 * count, 42), [1, count, 5]);
-        let found = PtMap::new().logits(support(&rows, &LABELS, 2), queries);
-        assert_eq!(found.dims(), [1, count, 2]);
-        assert!(values(found).iter().all(|logit| logit.is_finite()));
-    }
-}

@@ -73,14 +73,3 @@ fn gradients_flow_through_the_refinement() {
     assert_near(&of(&support.embeddings), &difference(&|rows| value(rows, &queries), &rows), 1e-4);
     assert_near(&of(&asked), &difference(&|queries| value(&rows, queries), &queries), 1e-4);
 }
-
-#[test]
-fn no_query_has_no_logits_and_a_single_one_has_some() {
-    let rows = drawn(12, 41);
-    for count in [0, 1] {
-        let queries = tensor::<Flex, 3>(&drawn(3 * count, 42), [1, count, 3]);
-        let found = SoftKMeans::new().logits(support(&rows, &LABELS, 2), queries);
-        assert_eq!(found.dims(), [1, count, 2]);
-        assert!(values(found).iter().all(|logit| logit.is_finite()));
-    }
-}
