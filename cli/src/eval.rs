@@ -44,7 +44,8 @@ fn run_in(args: &EvalArgs, world: World) -> Result {
         }
         return sinusoids::eval(args, path, checkpoint, world);
     }
-    let mut settings = RunSettings::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
+    let mut settings =
+        RunSettings::from_checkpoint(&checkpoint, &path, args.data.as_ref(), args.split)?;
     settings.data.refuse_other_options(None, args.read.given().is_some())?;
     settings.folder = args.read.over(settings.folder);
     if let Some(inner) = &mut settings.inner {

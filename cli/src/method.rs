@@ -142,7 +142,7 @@ pub(crate) struct Defaults {
 const SMALL: usize = 32;
 
 impl Benchmark {
-    pub(crate) fn of(image: ImageShape) -> Self {
+    pub(crate) fn for_image(image: ImageShape) -> Self {
         match image.height <= SMALL && image.width <= SMALL {
             true => Self::Omniglot,
             false => Self::MiniImagenet,

@@ -63,7 +63,7 @@ pub(crate) struct BenchReportArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// Which kernels are measured, and where.
+/// Kernels to measure, and the device.
 #[derive(Debug, Args)]
 pub(crate) struct KernelsArgs {
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(crate) struct KernelsArgs {
     pub(crate) device: DeviceArgs,
 }
 
-/// What is measured.
+/// Operations to measure, and their sizes.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// Operations to measure, separated by commas [default: all]

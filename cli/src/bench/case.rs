@@ -27,18 +27,18 @@ impl Scale {
 pub(super) struct Case {
     pub(super) operation: &'static str,
     pub(super) shape: String,
-    /// What distinguishes cases of one operation, as what batch-norm normalises with.
+    /// Mark that tells cases of one operation apart, as the statistics of batch-norm.
     pub(super) variant: &'static str,
     pub(super) pass: Pass,
     pub(super) load: Load,
-    /// Whether its reference is measured too, which for large ones takes minutes and gigabytes.
+    /// Measures the reference too, which for large cases takes minutes and gigabytes.
     pub(super) has_reference: bool,
     /// Runs it once, and waits for the device.
     pub(super) work: Box<dyn FnMut()>,
 }
 
 impl Case {
-    /// What `run` does to the state that `make` makes in the first run, which is not timed.
+    /// A case that applies `run` to the state that `make` makes in the first run, which is not timed.
     pub(super) fn new<B: Backend, S: 'static>(
         [operation, variant]: [&'static str; 2],
         shape: String,
@@ -84,7 +84,7 @@ impl fmt::Display for Pass {
     }
 }
 
-/// What bounds a case at best.
+/// Amount of work that bounds the time of a case from below.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Load {
     /// Floating-point operations of its products, convolutions counted as direct ones: the matrix product. On

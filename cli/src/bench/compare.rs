@@ -13,14 +13,14 @@ use crate::prelude::*;
 struct Cases<'a> {
     operation: Operation,
     scale: Scale,
-    found: &'a mut Vec<Case>,
+    cases: &'a mut Vec<Case>,
 }
 
 impl Work for Cases<'_> {
     type Output = Result;
 
     fn run<B: Backend>(self, hardware: HardwareManager<B>) -> Result {
-        self.found.extend(self.operation.cases::<Autodiff<B>>(self.scale, hardware.device()));
+        self.cases.extend(self.operation.cases::<Autodiff<B>>(self.scale, hardware.device()));
         Ok(())
     }
 }
@@ -35,8 +35,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result {
     let mut rows = Vec::new();
     for operation in args.measure.operations() {
         let mut cases = [Vec::new(), Vec::new()];
-        for (info, found) in devices.iter().zip(&mut cases) {
-            run_on(vec![info.clone()], Cases { operation, scale, found })??;
+        for (info, cases) in devices.iter().zip(&mut cases) {
+            run_on(vec![info.clone()], Cases { operation, scale, cases })??;
         }
         let [first, second] = cases;
         assert_eq!(first.len(), second.len(), "an operation has one list of sizes");

@@ -90,7 +90,7 @@ fn running<B: Backend>(device: &B::Device) -> Statistics<B> {
     Statistics::Running(vec![moments; BLOCKS])
 }
 
-/// Of an image, forward and backward: a block's convolution forward, as much again for the gradient of
+/// Operations for an image, forward and backward: a block's convolution forward, as much again for the gradient of
 /// its weight and, but for the first block, of its input.
 pub(super) fn flops(image: [usize; 3]) -> (f64, f64) {
     let [channels, height, width] = image;

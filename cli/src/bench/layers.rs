@@ -34,7 +34,7 @@ pub(super) fn batch_norm<B: AutodiffBackend>(scale: Scale, device: &B::Device) -
         kernels::batch_norm(x, affine.0, affine.1, NormStatistics::Batch, 1e-5).0
     };
     // Forward a pass for the moments and one that normalises, backward likewise.
-    of_types::<B>("batch_norm", ["batch", "batch f16"], shape, 3.0 + 5.0, layer, device)
+    in_each_type::<B>("batch_norm", ["batch", "batch f16"], shape, 3.0 + 5.0, layer, device)
 }
 
 pub(super) fn norm_relu<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
@@ -45,7 +45,7 @@ pub(super) fn norm_relu<B: AutodiffBackend>(scale: Scale, device: &B::Device) ->
             let affine = (Some(gamma.clone()), Some(beta.clone()));
             kernels::norm_relu(x, affine.0, affine.1, NormStatistics::Batch, 1e-5, pool).0
         };
-        of_types::<B>("norm_relu", variants, shape, passes, layer, device)
+        in_each_type::<B>("norm_relu", variants, shape, passes, layer, device)
     };
     // On a device as `batch_norm`; what a pool leaves is a quarter of a map. On a host the moments,
     // then layer by layer, which the way back begins with again.
@@ -66,7 +66,7 @@ fn affine<B: AutodiffBackend>(shape: [usize; 4], device: &B::Device) -> [Tensor<
 pub(super) fn max_pool<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
     let passes = 1.25 + 2.25;
-    of_types("max_pool", ["2x2", "2x2 f16"], shape, passes, kernels::max_pool::<B>, device)
+    in_each_type("max_pool", ["2x2", "2x2 f16"], shape, passes, kernels::max_pool::<B>, device)
 }
 
 pub(super) fn global_avg_pool<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
@@ -117,7 +117,7 @@ fn maps(shape: [usize; 4], count: f64, of: DType) -> Load {
 
 /// A layer over maps of f32, and over those of f16 on an accelerator that computes in it: a host takes
 /// these through f32.
-fn of_types<B: AutodiffBackend>(
+fn in_each_type<B: AutodiffBackend>(
     operation: &'static str,
     variants: [&'static str; 2],
     shape: [usize; 4],

@@ -28,8 +28,8 @@ fn launches(work: &mut dyn FnMut()) -> usize {
     count.settled() - before
 }
 
-/// What bounds a case: on an accelerator launches, arithmetic or memory traffic at its `limits`, whichever takes
-/// longest; on a processor, whose speed others' work changes, what it reaches at this moment.
+/// The bound of a case: on an accelerator launches, arithmetic or memory traffic at its `limits`, whichever takes
+/// longest; on a processor, whose speed others' work changes, the rate that it reaches at this moment.
 pub(super) fn bound<B: Backend>(
     limits: &Calibration,
     case: &mut Case,
@@ -56,7 +56,7 @@ pub(super) fn bound<B: Backend>(
     Bound { seconds, by, launches: Some(count) }
 }
 
-/// What bounds `load`, in operations or bytes a second, at this moment.
+/// Rate that bounds `load` at this moment, in operations or bytes a second.
 fn limit_now<B: Backend>(load: Load, scale: Scale, device: &B::Device) -> f64 {
     let repeats = Repeats { rounds: 5, seconds: 0.0 };
     match load {

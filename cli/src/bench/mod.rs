@@ -1,4 +1,4 @@
-//! How fast fused operations are here: beside their references, and beside what the machine can do.
+//! Speed of fused operations on this machine, beside their references and the machine's limits.
 
 mod args;
 mod case;

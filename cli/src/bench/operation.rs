@@ -4,7 +4,7 @@ use super::case::{Case, Scale};
 use super::{conv_stack, gather_images, layers, metrics, steps, training_step};
 use crate::prelude::*;
 
-/// What is measured: every fused operation, and the training step that they are for.
+/// Operations that are measured: every fused operation, and the training step that they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum Operation {
@@ -38,7 +38,7 @@ pub(crate) enum Operation {
     GatherImages,
     /// A tick of a plastic layer's weight
     RankUpdate,
-    /// What a plastic layer gives for some examples
+    /// The outputs of a plastic layer for some examples
     WeightedSums,
     /// A prototypical network's step: episode, forward, backward, Adam
     TrainingStep,

@@ -31,8 +31,8 @@ impl Row {
         Self { case, spread, reference, rate, bound }
     }
 
-    /// The share of what bounds it that it reaches.
-    fn of_limit(&self) -> f64 {
+    /// The share of its bound that the case reaches.
+    fn share_of_limit(&self) -> f64 {
         self.bound.seconds / self.spread.median()
     }
 
@@ -59,7 +59,7 @@ impl Row {
             known(self.reference.as_ref().map(ms)),
             known(self.speedup().map(|speedup| format!("{speedup:.1}"))),
             format!("{:.1} {}", self.rate / 1e9, self.case.load.names()[1]),
-            format!("{:.2} {}", self.of_limit(), self.bound.by),
+            format!("{:.2} {}", self.share_of_limit(), self.bound.by),
         ]
     }
 
@@ -88,7 +88,7 @@ impl Row {
             unit: rounded(self.rate / 1e9, 4),
             "limit": self.bound.by,
             "launches": self.bound.launches,
-            "of_limit": rounded(self.of_limit(), 5),
+            "of_limit": rounded(self.share_of_limit(), 5),
         })
     }
 }

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use crate::prelude::*;
 
-/// How long to measure: at least so many rounds, and on until this much time has passed.
+/// Length of a measurement: at least so many rounds, and on until this much time has passed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repeats {
     pub(super) rounds: usize,
@@ -105,7 +105,7 @@ impl Spread {
         format!("{:.digits$}", self.median() * 1e3)
     }
 
-    /// How many digits of a millisecond mean something.
+    /// Number of significant digits of a millisecond.
     fn digits(&self) -> usize {
         match self.median() * 1e3 {
             ..10.0 => 2,

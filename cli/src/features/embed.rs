@@ -28,7 +28,8 @@ pub(crate) fn embed(args: &EmbedArgs) -> Result {
     let given = args.checkpoint.as_ref().ok_or_else(|| usage!("a checkpoint is needed"))?;
     let path = checkpoint::file(given);
     let checkpoint = Checkpoint::read(&path)?;
-    let mut settings = RunSettings::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
+    let mut settings =
+        RunSettings::from_checkpoint(&checkpoint, &path, args.data.as_ref(), args.split)?;
     settings.data.refuse_other_options(None, args.read.given().is_some())?;
     settings.folder = args.read.over(settings.folder);
     let images = settings.images(args.part)?;

@@ -28,7 +28,7 @@ pub(super) fn network<B: AutodiffBackend>(
     if checkpoint::is_sinusoid_run(&checkpoint) {
         return Err(usage!("{name} has learned sine waves: its network takes no pictures"));
     }
-    let settings = RunSettings::of(&checkpoint, &path, None, None)?;
+    let settings = RunSettings::from_checkpoint(&checkpoint, &path, None, None)?;
     let method = settings.method;
     let encoder = match method {
         Method::Plastic => {

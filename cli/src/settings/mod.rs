@@ -90,7 +90,7 @@ pub(crate) trait LearnerJob {
 impl RunSettings {
     /// Settings of the run that the checkpoint at `path` belongs to, with other data or another split if they are
     /// given.
-    pub(crate) fn of(
+    pub(crate) fn from_checkpoint(
         checkpoint: &Checkpoint,
         path: &Path,
         data: Option<&DataSpec>,
@@ -290,7 +290,7 @@ impl RunSettings {
         let config = Conv4Config::new([channels, height, width])
             .with_precision(self.precision)
             .with_context(if self.method == Method::Cavia { 100 } else { 0 });
-        let config = match (self.inner, Benchmark::of(self.image)) {
+        let config = match (self.inner, Benchmark::for_image(self.image)) {
             (None, _) => config,
             (Some(_), Benchmark::Omniglot) => {
                 // As the authors of implicit MAML have it.

@@ -43,7 +43,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         Some(run) => run.classes,
     };
     let image = splits.train.image_shape();
-    let inner = InnerSettings::new(args.method, &args.inner, Benchmark::of(image))?
+    let inner = InnerSettings::new(args.method, &args.inner, Benchmark::for_image(image))?
         .map(|inner| inner.with_batch_norm(args.batch_norm));
     let test = Protocol::new(args.ways.unwrap_or(5), args.shots.unwrap_or(1));
     let test = test.with_queries(args.queries.unwrap_or(test.queries));
@@ -95,7 +95,7 @@ fn tasks(
     settings: &RunSettings,
     splits: Splits,
 ) -> Result<Tasks<EpisodeSampler>> {
-    let defaults = settings.method.defaults(Benchmark::of(settings.image));
+    let defaults = settings.method.defaults(Benchmark::for_image(settings.image));
     let classify = settings.classical.is_some();
     let shots = args.train_shots.or(classify.then_some(1)).or(defaults.shots);
     let shots = shots.unwrap_or(settings.test.shots);
