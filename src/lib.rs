@@ -26,7 +26,7 @@ pub mod train;
 pub use fewshot_kernels as kernels;
 pub use fewshot_models as models;
 
-/// What most programs need.
+/// The names that most programs need.
 pub mod prelude {
     pub use crate::adapt::{InnerLoop, Order};
     pub use crate::data::{

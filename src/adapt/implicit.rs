@@ -53,8 +53,8 @@ impl Proximal {
         }
     }
 
-    /// What the outer loss is taken at, from the `end` of an inner loop with steps of `rate`: where they
-    /// were without the proximal term, after one of that term alone.
+    /// Parameters of the outer loss, by the `end` of an inner loop with steps of `rate`: the end itself, or, where the
+    /// steps were without the proximal term, the end after one step of that term alone.
     pub(crate) fn after_steps<B: Backend>(
         self,
         end: Vec<Tensor<B, 1>>,
@@ -94,12 +94,12 @@ impl Proximal {
         let outer = loss(steps, &tracked).expect("an outer loss after the last step");
         let device = outer.device();
         phase_on::<B, _>(Phase::Backward, &device, || {
-            let mut found = outer.backward();
-            let found: Vec<_> = tracked.iter().map(|value| value.grad_remove(&mut found)).collect();
+            let mut grads = outer.backward();
+            let grads: Vec<_> = tracked.iter().map(|value| value.grad_remove(&mut grads)).collect();
             let reached: Vec<_> = (0..found.len())
-                .filter(|&index| adapted[index] && found[index].is_some())
+                .filter(|&index| adapted[index] && grads[index].is_some())
                 .collect();
-            let wanted: Vec<_> = reached.iter().filter_map(|&index| found[index].clone()).collect();
+            let wanted: Vec<_> = reached.iter().filter_map(|&index| grads[index].clone()).collect();
             let solved = self.solve(wanted, lanes, |direction| {
                 hessian_product(gradient_fn, values, &reached, direction)
             });
@@ -211,11 +211,11 @@ fn hessian_product<B: AutodiffBackend>(
         Some((gradients[index].clone()? * Tensor::from_inner(direction.clone())).sum())
     });
     let product = products.reduce(|sum, product| sum + product).expect("a support gradient");
-    let mut found = product.backward();
+    let mut grads = product.backward();
     let pairs = reached.iter().zip(direction);
     pairs
         .map(|(&index, direction)| {
-            tracked[index].grad_remove(&mut found).unwrap_or_else(|| direction.zeros_like())
+            tracked[index].grad_remove(&mut grads).unwrap_or_else(|| direction.zeros_like())
         })
         .collect()
 }
@@ -252,12 +252,12 @@ mod tests {
             |_: usize, values: &[Tensor<B, 1>]| Some((values[0].clone() * weights.clone()).sum());
         let proximal = Proximal { strength: 4.0, iterations: 2, damped: false };
         let values = [vector(&[0.3, 0.7, -0.2, 0.1])];
-        let found = proximal.gradient(&gradient_fn, (&values, &[true]), 2, &loss, 1);
+        let actual = proximal.gradient(&gradient_fn, (&values, &[true]), 2, &loss, 1);
         // s (A + s)^-1 = 4 / 41 [[7, -1], [-1, 6]]
         let by_hand = |v: [f64; 2]| [7.0 * v[0] - v[1], 6.0 * v[1] - v[0]].map(|x| 4.0 / 41.0 * x);
         let expected = [by_hand([1.0, -2.0]), by_hand([0.5, 3.0])].concat();
-        for (found, expected) in read(found.start[0].as_ref().unwrap()).iter().zip(expected) {
-            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+        for (actual, expected) in read(actual.start[0].as_ref().unwrap()).iter().zip(expected) {
+            assert!((actual - expected).abs() < 1e-12, "{actual} is not {expected}");
         }
     }
 
@@ -272,11 +272,11 @@ mod tests {
             |_: usize, values: &[Tensor<B, 1>]| Some((values[0].clone() * weights.clone()).sum());
         let proximal = Proximal { strength: 2.0, iterations: 2, damped: true };
         let values = [vector(&[0.0; 4])];
-        let found = proximal.gradient(&gradient_fn, (&values, &[true]), 2, &loss, 1);
-        for (found, expected) in
-            read(found.start[0].as_ref().unwrap()).iter().zip([1.0, 3.0, -2.0, 0.5])
+        let actual = proximal.gradient(&gradient_fn, (&values, &[true]), 2, &loss, 1);
+        for (actual, expected) in
+            read(actual.start[0].as_ref().unwrap()).iter().zip([1.0, 3.0, -2.0, 0.5])
         {
-            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+            assert!((actual - expected).abs() < 1e-12, "{actual} is not {expected}");
         }
     }
 
@@ -289,8 +289,8 @@ mod tests {
             read(&proximal.after_steps(vec![end.clone()], &start, 0.1)[0].clone().inner())
         };
         assert_eq!(after(false), [2.0, -6.0]);
-        for (found, expected) in after(true).iter().zip([1.8, -5.0]) {
-            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+        for (actual, expected) in after(true).iter().zip([1.8, -5.0]) {
+            assert!((actual - expected).abs() < 1e-12, "{actual} is not {expected}");
         }
     }
 
@@ -312,13 +312,13 @@ mod tests {
             |_: usize, values: &[Tensor<B, 1>]| Some((values[0].clone() * weights.clone()).sum());
         let proximal = Proximal { strength: 4.0, iterations: 3, damped: false };
         let values = [vector(&[0.0; 8])];
-        let found = proximal.gradient(&gradient_fn, (&values, &[true]), 4, &loss, 1);
+        let actual = proximal.gradient(&gradient_fn, (&values, &[true]), 4, &loss, 1);
         // From (10/7, 5/7) along (30, 120) / 49.
         let far = (680_683_500_f64.sqrt() - 6300.0) / 15_300.0;
         let third = [(70.0 + 30.0 * far) / 49.0, (35.0 + 120.0 * far) / 49.0];
         let expected = [[6.0, 8.0], [6.0, 8.0], third, [1.0, 0.25]].concat();
-        for (found, expected) in read(found.start[0].as_ref().unwrap()).iter().zip(expected) {
-            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+        for (actual, expected) in read(actual.start[0].as_ref().unwrap()).iter().zip(expected) {
+            assert!((actual - expected).abs() < 1e-12, "{actual} is not {expected}");
         }
     }
 
@@ -327,7 +327,7 @@ mod tests {
         let gradient_fn = |_: usize, values: &[Tensor<B, 1>]| vec![Some(values[0].zeros_like())];
         let start = [vector(&[1.0, 2.0])];
         let proximal = Proximal { strength: 3.0, iterations: 1, damped: false };
-        let found = proximal.gradient_fn(&gradient_fn, &start)(0, &[vector(&[1.5, 2.0])]);
-        assert_eq!(read(&found[0].clone().unwrap().inner()), [1.5, 0.0]);
+        let actual = proximal.gradient_fn(&gradient_fn, &start)(0, &[vector(&[1.5, 2.0])]);
+        assert_eq!(read(&actual[0].clone().unwrap().inner()), [1.5, 0.0]);
     }
 }

@@ -45,9 +45,9 @@ pub(crate) fn differentiating_twice<B: Backend, M: Module<B>, T>(
     };
     let operation = find(&message).map_or(message.as_str(), |finding| finding.rest);
     let operation = operation.trim_end_matches('.').replace('_', " ");
-    let mut layers = Layers { kind: layer(&operation), path: Vec::new(), found: Vec::new() };
+    let mut layers = Layers { kind: layer(&operation), path: Vec::new(), places: Vec::new() };
     module.visit(&mut layers);
-    Err(AdaptError::NotTwice { layer: layers.kind, operation, places: layers.found })
+    Err(AdaptError::NotTwice { layer: layers.kind, operation, places: layers.places })
 }
 
 /// The type of Burn's layers that use an operation.
@@ -69,14 +69,14 @@ fn layer(operation: &str) -> &'static str {
 struct Layers {
     kind: &'static str,
     path: Vec<String>,
-    found: Vec<String>,
+    places: Vec<String>,
 }
 
 impl<B: Backend> ModuleVisitor<B> for Layers {
     fn enter_module(&mut self, name: &str, container: &str) {
         let place = self.path.join(".");
-        if container.strip_prefix("Struct:") == Some(self.kind) && !self.found.contains(&place) {
-            self.found.push(place);
+        if container.strip_prefix("Struct:") == Some(self.kind) && !self.places.contains(&place) {
+            self.places.push(place);
         }
         self.path.push(name.to_owned());
     }
@@ -86,7 +86,7 @@ impl<B: Backend> ModuleVisitor<B> for Layers {
     }
 }
 
-/// Whether `tensor` is on a graph without being a leaf of it, as an adapted parameter is.
+/// Tells whether `tensor` is on a graph without being a leaf of it, as an adapted parameter is.
 ///
 /// Burn does not tell, but refuses to make a leaf of such a tensor.
 pub(crate) fn is_derived<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> bool {

@@ -57,8 +57,8 @@ fn each_present<B: Backend>(
     run: impl FnOnce(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
 ) -> Gradients<B> {
     let is_present: Vec<_> = all.iter().map(Option::is_some).collect();
-    let mut found = run(all.into_iter().flatten().map(unwrap).collect()).into_iter().map(wrap);
-    is_present.into_iter().map(|is_present| is_present.then(|| found.next()).flatten()).collect()
+    let mut results = run(all.into_iter().flatten().map(unwrap).collect()).into_iter().map(wrap);
+    is_present.into_iter().map(|is_present| is_present.then(|| results.next()).flatten()).collect()
 }
 
 fn unwrap<B: Backend>(tensor: Tensor<B, 1>) -> FloatTensor<B> {

@@ -61,9 +61,9 @@ impl<B: AutodiffBackend> Outer<'_, B> {
             total = sum(total, loss(step + 1, &fast.values));
         }
         let total = total.expect("an outer loss after some step");
-        let mut found = backward(&total);
+        let mut grads = backward(&total);
         let mut gradients = |tensors: &[Tensor<B, 1>]| -> Vec<_> {
-            tensors.iter().map(|tensor| tensor.grad_remove(&mut found)).collect()
+            tensors.iter().map(|tensor| tensor.grad_remove(&mut grads)).collect()
         };
         let (start, rates) = (gradients(&start.values), gradients(&learned));
         MetaGradient { loss: total.inner(), start, rates }
@@ -94,7 +94,7 @@ impl<B: AutodiffBackend> Outer<'_, B> {
             }
         }
         back.at(0, &before[0].values, loss);
-        back.found()
+        back.into_gradient()
     }
 
     /// Where inner gradients are constants, a change of the start moves all fast weights alike.
@@ -107,7 +107,7 @@ impl<B: AutodiffBackend> Outer<'_, B> {
             fast = steps.advance(step, fast, rates).map(Tensor::detach);
             back.at(step + 1, &fast.values, loss);
         }
-        back.found()
+        back.into_gradient()
     }
 }
 
@@ -144,8 +144,8 @@ impl<B: AutodiffBackend> OuterBackward<B> {
             Some((tensor.clone(), Tensor::from_inner(cotangent.clone()?)))
         });
         let Some(total) = sum(outer, seed_cotangents(pairs)) else { return };
-        let mut found = total.backward();
-        let mut take = |tensor: &Tensor<B, 1>| tensor.grad_remove(&mut found);
+        let mut grads = total.backward();
+        let mut take = |tensor: &Tensor<B, 1>| tensor.grad_remove(&mut grads);
         self.values = fast.values.iter().map(&mut take).collect();
         self.memory = fast.memory.iter().map(|all| all.iter().map(&mut take).collect()).collect();
         for (total, rate) in self.rates.iter_mut().zip(&learned) {
@@ -157,14 +157,14 @@ impl<B: AutodiffBackend> OuterBackward<B> {
     fn at(&mut self, step: usize, values: &[Tensor<B, 1>], loss: &OuterLoss<'_, B>) {
         let values = leaves(values);
         let Some(outer) = loss(step, &values) else { return };
-        let mut found = backward(&outer);
+        let mut grads = backward(&outer);
         self.loss = sum(self.loss.take(), Some(outer.inner()));
         for (total, value) in self.values.iter_mut().zip(&values) {
-            *total = sum(total.take(), value.grad_remove(&mut found));
+            *total = sum(total.take(), value.grad_remove(&mut grads));
         }
     }
 
-    fn found(self) -> MetaGradient<B> {
+    fn into_gradient(self) -> MetaGradient<B> {
         let loss = self.loss.expect("an outer loss after some step");
         MetaGradient { loss, start: self.values, rates: self.rates }
     }

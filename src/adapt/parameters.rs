@@ -22,9 +22,9 @@ pub(crate) struct Slot {
 /// The float tensors of `module`, running averages included.
 pub(crate) fn slots<B: Backend, M: Module<B>>(module: &M) -> Vec<Slot> {
     draw::<B, M>(module);
-    let mut found = List { path: Vec::new(), slots: Vec::new() };
-    module.visit(&mut found);
-    found.slots
+    let mut list = List { path: Vec::new(), slots: Vec::new() };
+    module.visit(&mut list);
+    list.slots
 }
 
 struct List {
@@ -56,9 +56,9 @@ impl<B: Backend> ModuleVisitor<B> for List {
 
 /// The values of `module`'s float tensors, each flattened, on the graph they are on.
 pub(crate) fn values<B: Backend, M: Module<B>>(module: &M) -> Vec<Tensor<B, 1>> {
-    let mut found = Values(Vec::new());
-    module.visit(&mut found);
-    found.0
+    let mut values = Values(Vec::new());
+    module.visit(&mut values);
+    values.0
 }
 
 struct Values<B: Backend>(Vec<Tensor<B, 1>>);

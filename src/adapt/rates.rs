@@ -25,7 +25,7 @@ pub enum RateKind {
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.
     PerStep,
-    /// As [`PerStep`](Self::PerStep) and in the same paper, and, for each step, gains and shifts of the
+    /// The rates of [`PerStep`](Self::PerStep), and, by the same paper, for each step gains and shifts of the
     /// normalisation layers: tensors called `gamma` and `beta`, which then do not move in the inner loop.
     PerStepWithNorms,
     /// A rate for each adapted value, the same at every step.

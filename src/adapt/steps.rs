@@ -134,8 +134,8 @@ pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
         let constant = |value: &Tensor<B, 1>| Tensor::from_inner(value.clone().inner());
         let values = values.iter().map(constant).collect();
         let loss = |module: &M| loss(step, module);
-        let found = gradients::<B, M>(template, adapted, precision, loss, values);
-        found.into_iter().map(|gradient| gradient.map(Tensor::from_inner)).collect()
+        let grads = gradients::<B, M>(template, adapted, precision, loss, values);
+        grads.into_iter().map(|gradient| gradient.map(Tensor::from_inner)).collect()
     }
 }
 
@@ -166,8 +166,8 @@ fn gradients<B: AutodiffBackend, M: Module<B>>(
     let module = module.map(&mut Track(adapted.iter()));
     let (loss, scale) = (loss(&module), loss_scale(precision));
     let loss = if let Some(scale) = scale { loss * scale } else { loss };
-    let mut found = loss.backward();
-    let mut taking = TakeGradients { found: &mut found, gradients: Vec::new() };
+    let mut grads = loss.backward();
+    let mut taking = TakeGradients { grads: &mut grads, gradients: Vec::new() };
     module.visit(&mut taking);
     match scale {
         // The inverse of a power of two is exact.
@@ -189,13 +189,13 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Track<'_> {
 
 /// Takes the gradients of the tensors that move, each flattened.
 struct TakeGradients<'a, B: AutodiffBackend> {
-    found: &'a mut B::Gradients,
+    grads: &'a mut B::Gradients,
     gradients: Gradients<B::InnerBackend>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for TakeGradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.gradients.push(param.val().grad_remove(self.found).map(flat));
+        self.gradients.push(param.val().grad_remove(self.grads).map(flat));
     }
 }
 
@@ -235,17 +235,18 @@ mod tests {
         };
         let values = values::<B, _>(&network);
         let adapted = vec![true; values.len()];
-        let found = flat_gradient_fn(&network, &adapted, precision, &loss)(0, &values);
-        let found = found.into_iter().flatten().map(|gradient| gradient / scale);
-        found.flat_map(|gradient| gradient.into_data().into_vec::<f32>().unwrap()).collect()
+        let actual = flat_gradient_fn(&network, &adapted, precision, &loss)(0, &values);
+        let actual = actual.into_iter().flatten().map(|gradient| gradient / scale);
+        actual.flat_map(|gradient| gradient.into_data().into_vec::<f32>().unwrap()).collect()
     }
 
-    fn apart(found: &[f32], wanted: &[f32]) -> f64 {
+    fn apart(actual: &[f32], expected: &[f32]) -> f64 {
         let square = |values: &mut dyn Iterator<Item = f32>| -> f64 {
             values.map(|value| f64::from(value).powi(2)).sum()
         };
-        let differences = &mut found.iter().zip(wanted).map(|(found, wanted)| found - wanted);
-        (square(differences) / square(&mut wanted.iter().copied())).sqrt()
+        let differences =
+            &mut actual.iter().zip(expected).map(|(actual, expected)| actual - expected);
+        (square(differences) / square(&mut expected.iter().copied())).sqrt()
     }
 
     #[test]
@@ -263,12 +264,12 @@ mod tests {
         let values: Vec<_> = values::<B, _>(&network);
         let values: Vec<_> =
             values.into_iter().map(|value| value.detach().require_grad()).collect();
-        let found = |adapted: &[bool]| {
+        let grads = |adapted: &[bool]| {
             flat_gradient_fn(&network, adapted, Precision::F32, &loss)(0, &values)
         };
-        let all = found(&vec![true; values.len()]);
+        let all = grads(&vec![true; values.len()]);
         let adapted: Vec<_> = (0..values.len()).map(|place| place % 3 == 0).collect();
-        for (place, (some, all)) in found(&adapted).into_iter().zip(all).enumerate() {
+        for (place, (some, all)) in grads(&adapted).into_iter().zip(all).enumerate() {
             let data = |gradient: Tensor<B, 1>| gradient.into_data();
             let wanted = all.map(data).filter(|_| adapted[place]);
             assert_eq!(some.map(data), wanted, "tensor {place}");

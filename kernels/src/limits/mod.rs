@@ -158,7 +158,7 @@ pub fn launch_time<B: Backend>(device: &B::Device, seconds: f64) -> Result<Launc
 /// large array runs.
 ///
 /// # Errors
-/// As [`launch_time`].
+/// The errors of [`launch_time`].
 pub fn copy_time<B: Backend>(
     device: &B::Device,
     bytes: u64,
@@ -171,7 +171,7 @@ pub fn copy_time<B: Backend>(
 /// values are checked: other ones are [`LimitError::Failed`].
 ///
 /// # Errors
-/// As [`launch_time`], and [`LimitError::NoProduct`] where the device refuses the type or the algorithm.
+/// The errors of [`launch_time`], and [`LimitError::NoProduct`] where the device refuses the type or the algorithm.
 pub fn product_time<B: Backend>(
     device: &B::Device,
     of: ProductType,

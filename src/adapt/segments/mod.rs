@@ -67,7 +67,7 @@ pub struct Segments<'a, B: AutodiffBackend, E, M> {
     statistics: BnStatistics,
     masks: Option<Masks<B>>,
     inputs: u64,
-    found: GradientsAccumulator<M>,
+    sums: GradientsAccumulator<M>,
 }
 
 impl<'a, B, E, M> Segments<'a, B, E, M>
@@ -93,7 +93,7 @@ where
             statistics,
             masks: E::DRAWS.then(|| Masks::draw(device)),
             inputs: 0,
-            found: GradientsAccumulator::new(),
+            sums: GradientsAccumulator::new(),
         }
     }
 
@@ -120,10 +120,10 @@ where
             before.push(std::mem::replace(&mut x, y.inner()));
         }
         let (x, y) = self.graph(input, last, x);
-        let found = judge(y.flatten(1, 3));
+        let grads = judge(y.flatten(1, 3));
         let device = x.device();
         phase_on::<B, _>(Phase::Backward, &device, || {
-            let mut gradient = self.add(x, found);
+            let mut gradient = self.add(x, grads);
             for (index, x) in before.into_iter().enumerate().rev() {
                 let (x, y) = self.graph(input, index, x);
                 gradient = self.add(x, pulled(y, gradient).backward());
@@ -141,10 +141,10 @@ where
     }
 
     /// Adds the gradients of a segment's parameters, and gives that of `x`, which went into it.
-    fn add(&mut self, x: Tensor<B, 4>, mut found: B::Gradients) -> Option<Plain<B, 4>> {
-        let gradient = x.grad_remove(&mut found);
-        let parameters = GradientsParams::from_grads(found, self.module);
-        self.found.accumulate(self.module, parameters);
+    fn add(&mut self, x: Tensor<B, 4>, mut grads: B::Gradients) -> Option<Plain<B, 4>> {
+        let gradient = x.grad_remove(&mut grads);
+        let parameters = GradientsParams::from_grads(grads, self.module);
+        self.sums.accumulate(self.module, parameters);
         gradient
     }
 
@@ -152,7 +152,7 @@ where
     pub fn gradients(mut self) -> GradientsParams {
         // For what comes after.
         self.seed(u64::MAX, usize::MAX);
-        self.found.grads()
+        self.sums.grads()
     }
 
     /// Seeds the backend for a segment of an input, where the encoder draws.

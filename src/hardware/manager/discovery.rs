@@ -12,8 +12,8 @@ use crate::hardware::{
 /// The platform of a backend that is not one of Burn's.
 const OWN: &str = "own";
 
-/// What is there for a backend: the devices of its platform, or, of a backend that is not Burn's,
-/// what it says itself. Others are looked at where one is asked for, to say why it will not do.
+/// Devices for a backend: those of its platform, or, of a backend that is not Burn's,
+/// those that it names itself. Others are looked at where one is asked for, to say why it will not do.
 pub(super) fn inventory<B: Backend>(preference: &DevicePreference) -> Inventory {
     let Some(name) = platforms::name_for::<B::Device>() else {
         return Registry::empty()

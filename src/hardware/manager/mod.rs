@@ -82,12 +82,12 @@ impl<B: Backend> HardwareManager<B> {
         &self.devices[0].1
     }
 
-    /// What is known of [`device`](Self::device).
+    /// Name, memory and capabilities of [`device`](Self::device).
     pub fn info(&self) -> &DeviceInfo {
         &self.devices[0].0
     }
 
-    /// As many devices as were asked for, and what is known of them.
+    /// The devices that were asked for, each with its description.
     pub fn devices(&self) -> impl Iterator<Item = (&DeviceInfo, &B::Device)> {
         self.devices.iter().map(|(info, device)| (info, device))
     }
@@ -97,7 +97,7 @@ impl<B: Backend> HardwareManager<B> {
         &self.skipped
     }
 
-    /// What of the device's memory may be used.
+    /// Bytes of the device's memory that may be used.
     ///
     /// # Errors
     /// [`HardwareError::Config`] for a share where the device does not tell how much is free.
@@ -140,8 +140,8 @@ impl<B: Backend> HardwareManager<B> {
     }
 }
 
-/// As many devices of one platform as `config` asks for, and what would have been preferred to the
-/// first of them.
+/// Devices of one platform, in the number that `config` asks for, and the rejected ones that would have been
+/// preferred to the first of them.
 fn chosen(
     inventory: Inventory,
     config: &HardwareConfig,

@@ -112,14 +112,14 @@ pub(super) struct KernelDerivative<B: Backend> {
 }
 
 impl<B: Backend> KernelDerivative<B> {
-    /// The derivative by each task's blocks, on the device of `beside`.
-    pub fn new(tasks: &[ClassBlocks], ways: usize, beside: &Tensor<B, 3>) -> Self {
+    /// The derivative by each task's blocks, on the device of `like`.
+    pub fn new(tasks: &[ClassBlocks], ways: usize, like: &Tensor<B, 3>) -> Self {
         let examples = tasks.first().map_or(0, |task| task.examples);
         let blocks = tasks.iter().flat_map(|task| task.blocks.iter().copied()).collect();
         let coupling = tasks.iter().flat_map(|task| task.coupling.iter().copied()).collect();
         Self {
-            blocks: on_device(blocks, [tasks.len(), ways, examples, examples], beside),
-            coupling: on_device(coupling, [tasks.len(), examples, examples], beside),
+            blocks: on_device(blocks, [tasks.len(), ways, examples, examples], like),
+            coupling: on_device(coupling, [tasks.len(), examples, examples], like),
         }
     }
 

@@ -156,10 +156,10 @@ impl Slots {
     }
 
     /// Values by `value` of the first `count` places of each class, given how many it has, `[t, 1, ways,
-    /// count]`, on the device of `beside`.
+    /// count]`, on the device of `like`.
     fn constant<B: Backend>(
         &self,
-        beside: &Tensor<B, 3>,
+        like: &Tensor<B, 3>,
         count: usize,
         value: impl Fn(usize, usize) -> f32,
     ) -> Tensor<B, 4> {
@@ -169,7 +169,7 @@ impl Slots {
         };
         let data: Vec<f32> = self.examples.iter().flat_map(of_class).collect();
         let shape = [self.examples.len() / self.ways, 1, self.ways, count];
-        Tensor::from_data(TensorData::new(data, shape), &beside.device())
+        Tensor::from_data(TensorData::new(data, shape), &like.device())
     }
 }
 

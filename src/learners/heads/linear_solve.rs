@@ -38,14 +38,14 @@ pub(super) fn read<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> (Vec<f6
     (values, Tensor::from_data(data, (&tensor.device(), tensor.dtype())))
 }
 
-/// A constant of `values`, on the device of `beside` and of its type.
+/// A constant of `values`, on the device of `like` and of its type.
 pub(super) fn on_device<B: Backend, const D: usize, const E: usize>(
     values: Vec<f64>,
     shape: [usize; D],
-    beside: &Tensor<B, E>,
+    like: &Tensor<B, E>,
 ) -> Tensor<B, D> {
     let data = TensorData::new(values, shape).convert_dtype(DType::F32);
-    Tensor::from_data(data, (&beside.device(), beside.dtype()))
+    Tensor::from_data(data, (&like.device(), like.dtype()))
 }
 
 /// A symmetric positive definite matrix of `size` rows becomes its inverse.

@@ -195,10 +195,10 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     }
 
     /// The gradients of a network of so many tasks, summed over the lanes of each tensor.
-    fn summed(&self, mut found: Vec<Option<Plain<B>>>, tasks: usize) -> Vec<Option<Plain<B>>> {
-        let pairs = found.iter_mut().zip(self.lanes_by_tensor(tasks));
-        let once: Vec<_> = pairs.map(|(found, lanes)| found.take_if(|_| lanes == 1)).collect();
-        let summed = summed_all(found, tasks);
+    fn summed(&self, mut grads: Vec<Option<Plain<B>>>, tasks: usize) -> Vec<Option<Plain<B>>> {
+        let pairs = grads.iter_mut().zip(self.lanes_by_tensor(tasks));
+        let once: Vec<_> = pairs.map(|(grads, lanes)| grads.take_if(|_| lanes == 1)).collect();
+        let summed = summed_all(grads, tasks);
         once.into_iter().zip(summed).map(|(once, summed)| once.or(summed)).collect()
     }
 
@@ -226,23 +226,23 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     fn backprop_head(
         &self,
         learned: Vec<Tensor<B, 1>>,
-        mut found: Vec<Option<Plain<B>>>,
+        mut grads: Vec<Option<Plain<B>>>,
         support: &Examples<B>,
     ) -> Vec<Option<Plain<B>>> {
-        let Head::Prototypes(head) = self.settings.head else { return found };
+        let Head::Prototypes(head) = self.settings.head else { return grads };
         let learned = leaves(&learned);
         let start = self.start(learned.clone(), support, BnStatistics::Batch);
         let products = head.into_iter().filter_map(|index| {
-            let cotangent = Tensor::from_inner(found[index].take()?);
+            let cotangent = Tensor::from_inner(grads[index].take()?);
             Some((start[index].clone() * cotangent).sum())
         });
         if let Some(product) = products.reduce(|sum, product| sum + product) {
             let mut back = product.backward();
-            for (found, learned) in found.iter_mut().zip(&learned) {
-                *found = sum(found.take(), learned.grad_remove(&mut back));
+            for (grads, learned) in grads.iter_mut().zip(&learned) {
+                *grads = sum(grads.take(), learned.grad_remove(&mut back));
             }
         }
-        found
+        grads
     }
 
     fn group_divergence(&self, batch: &Batch<B, N>, group: &Range<usize>) -> Option<Divergence> {

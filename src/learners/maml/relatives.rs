@@ -94,7 +94,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// the rest. The cosine schedule of the outer learning rate is the trainer's.
     ///
     /// # Errors
-    /// As [`Maml::new`], where gains and shifts are no adapted parameters.
+    /// The errors of [`Maml::new`], where gains and shifts are no adapted parameters.
     ///
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.
@@ -123,7 +123,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// differs in three places, and [`Proximal::damped`] does as it does.
     ///
     /// # Errors
-    /// As [`Maml::new`], and when the strength is not positive or no iteration is made.
+    /// The errors of [`Maml::new`], and one when the strength is not positive or no iteration is made.
     ///
     /// # Source
     /// Rajeswaran, Finn, Kakade and Levine, "Meta-Learning with Implicit Gradients", NeurIPS 2019.
@@ -142,7 +142,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// have on demand.
     ///
     /// # Errors
-    /// As [`Maml::new`], so also when the network has no context.
+    /// The errors of [`Maml::new`], so also when the network has no context.
     ///
     /// # Source
     /// Zintgraf, Shiarlis, Kurin, Hofmann and Whiteson, "Fast Context Adaptation via
@@ -175,7 +175,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// transductive.
     ///
     /// # Errors
-    /// As [`Maml::new`], and when a mini-batch has no example.
+    /// The errors of [`Maml::new`], and one when a mini-batch has no example.
     ///
     /// # Source
     /// Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", 2018.

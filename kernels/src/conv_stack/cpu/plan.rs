@@ -141,7 +141,7 @@ impl Plan {
     /// Parameters that the derivatives of the block read.
     ///
     /// # Panics
-    /// As [`weight`](Self::weight).
+    /// Where [`weight`](Self::weight) does.
     pub fn saved_parameters(
         &self,
         body: &dyn InstructionSet,
