@@ -96,7 +96,7 @@ impl Proximal {
         phase_on::<B, _>(Phase::Backward, &device, || {
             let mut grads = outer.backward();
             let grads: Vec<_> = tracked.iter().map(|value| value.grad_remove(&mut grads)).collect();
-            let reached: Vec<_> = (0..found.len())
+            let reached: Vec<_> = (0..grads.len())
                 .filter(|&index| adapted[index] && grads[index].is_some())
                 .collect();
             let wanted: Vec<_> = reached.iter().filter_map(|&index| grads[index].clone()).collect();
