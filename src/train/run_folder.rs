@@ -32,11 +32,11 @@ impl RunFolder {
     /// Makes `path` and begins a run in it.
     pub(super) fn create(path: impl Into<PathBuf>) -> Result<Self, TrainError> {
         let path = path.into();
-        if FILES.iter().any(|file| path.join(file).exists()) {
-            return Err(TrainError::Occupied { folder: path });
-        }
+        check_free(&path)?;
         fs::create_dir_all(&path).map_err(TrainError::io(&path))?;
         let lock = lock(&path)?;
+        // Another process may have trained here meanwhile.
+        check_free(&path)?;
         files::replace(&path.join("metrics.jsonl"), b"").map_err(TrainError::io(&path))?;
         Self::open(path, lock, Vec::new())
     }
@@ -99,6 +99,18 @@ impl RunFolder {
     }
 }
 
+/// Refuses a folder with files of a run's names, but for those of a run that was killed before its first checkpoint: it
+/// has measured nothing, and cannot be resumed.
+fn check_free(folder: &Path) -> Result<(), TrainError> {
+    let exists = |name: &&str| folder.join(name).exists();
+    let metrics = fs::metadata(folder.join(FILES[1]));
+    let is_unbegun = metrics.is_ok_and(|file| file.len() == 0) && !FILES[2..].iter().any(exists);
+    match !is_unbegun && FILES.iter().any(exists) {
+        true => Err(TrainError::Occupied { folder: folder.to_owned() }),
+        false => Ok(()),
+    }
+}
+
 /// Two processes in one folder would overwrite each other's files.
 fn lock(folder: &Path) -> Result<Lock, TrainError> {
     let path = folder.join("run.lock");
@@ -150,6 +162,19 @@ mod tests {
         drop(run);
         let expected: String = (1..=4).map(|step| to_json_line(&line(step))).collect();
         assert_eq!(fs::read_to_string(&metrics).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_run_that_was_killed_before_its_first_checkpoint_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::create(folder.path()).unwrap();
+        run.write_config(&"settings").unwrap();
+        drop(run);
+        let mut run = RunFolder::create(folder.path()).unwrap();
+        run.log(line(1)).unwrap();
+        drop(run);
+        let error = RunFolder::create(folder.path()).unwrap_err();
+        assert!(matches!(error, TrainError::Occupied { .. }));
     }
 
     #[test]
