@@ -46,7 +46,7 @@ pub(super) enum ModelsError {
     #[error("there is no model {0:?}")]
     NoModel(String),
     #[error("{name} cannot be opened: {error}")]
-    Open { name: String, error: PoolError<OpenError> },
+    Open { name: String, error: Box<PoolError<OpenError>> },
     #[error("{}: {error}", path.display())]
     Folder { path: PathBuf, error: std::io::Error },
 }
@@ -130,6 +130,6 @@ impl Folder {
         let file = self.files()?.remove(&name);
         let file = file.ok_or_else(|| ModelsError::NoModel(name.clone()))?;
         let opened = self.pool.get_or_load(&name, || (self.open)(&file));
-        opened.map_err(|error| ModelsError::Open { name, error })
+        opened.map_err(|error| ModelsError::Open { name, error: error.into() })
     }
 }

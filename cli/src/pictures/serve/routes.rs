@@ -79,7 +79,7 @@ impl From<ModelsError> for Refusal {
         let status = match &error {
             ModelsError::Unnamed | ModelsError::NoModel(_) => StatusCode::NOT_FOUND,
             ModelsError::Name(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            ModelsError::Open { error, .. } => match error {
+            ModelsError::Open { error, .. } => match **error {
                 PoolError::Load(OpenError::Locked(_)) => StatusCode::CONFLICT,
                 PoolError::Full { .. } => StatusCode::SERVICE_UNAVAILABLE,
                 PoolError::TooLarge { .. } => StatusCode::INSUFFICIENT_STORAGE,
