@@ -97,7 +97,7 @@ impl<B: Backend> PretrainedBackbone<B> {
         Ok(Self::new(BackboneOrigin::Published(id), network, device))
     }
 
-    /// The network of this name with its [published weights](PublishedWeights), from the [cache](weights_cache): nothing is
+    /// The network of this name with its [published weights](PublishedWeights), from the [cache](super::weights_cache): nothing is
     /// downloaded.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     }
 
     /// The network that a model was adapted from: with `weights`, or those at the place that the model notes, or in
-    /// the [cache](weights_cache) under its hash.
+    /// the [cache](super::weights_cache) under its hash.
     ///
     /// # Errors
     /// When no weights are found, or they are not those that the model notes.

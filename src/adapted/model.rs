@@ -72,7 +72,7 @@ impl<B: Backend> AdaptedModel<B> {
     /// Learns the classes of `examples`, embeddings that the backbone has made.
     ///
     /// # Errors
-    /// With fewer than two classes, with an unknown method, where all embeddings are equal, where a class has no [plain name](class_name), and where
+    /// With fewer than two classes, with an unknown method, where all embeddings are equal, where a class has no [plain name](crate::data::class_name), and where
     /// a value of an embedding is above 1e15.
     pub fn adapt(
         backbone: PretrainedBackbone<B>,
