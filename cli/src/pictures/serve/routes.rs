@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
+use std::thread;
 
 use axum::body::Bytes;
 use axum::extract::multipart::MultipartError;
@@ -21,7 +22,7 @@ use fewshot::data::{DataError, Picture, PictureLimits, class_name};
 use fewshot::hardware::PoolError;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::gallery::{Addition, GalleryError, Served};
 use super::model::{Model, Unanswered};
@@ -203,6 +204,19 @@ fn failed(why: &str) -> Refusal {
     Refusal(StatusCode::INTERNAL_SERVER_ERROR, why.to_owned())
 }
 
+/// The result of work on a thread of its own, `None` where the work panics. A system without a thread for it refuses the
+/// request; the pool of threads of `tokio` would panic.
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Answer<Option<T>> {
+    let (sender, result) = oneshot::channel();
+    let thread = thread::Builder::new().spawn(move || drop(sender.send(work())));
+    thread.map_err(|error| {
+        Refusal(StatusCode::SERVICE_UNAVAILABLE, format!("no thread for the request: {error}"))
+    })?;
+    Ok(result.await.ok())
+}
+
 fn busy() -> Refusal {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time".to_owned())
 }
@@ -273,8 +287,8 @@ impl FromRequestParts<App> for Asked {
         let name = parameters.iter().flatten().find(|(key, _)| *key == "model");
         let (models, name) = (app.models.clone(), name.map(|(_, name)| name.to_owned()));
         // Opening a file takes its time.
-        let model = tokio::task::spawn_blocking(move || models.get(name.as_deref())).await;
-        Ok(Self(model.map_err(|_| failed("the model cannot be opened"))??))
+        let model = on_thread(move || models.get(name.as_deref())).await?;
+        Ok(Self(model.ok_or_else(|| failed("the model cannot be opened"))??))
     }
 }
 
@@ -315,16 +329,16 @@ impl App {
             let image = preparation.apply(&picture);
             Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL_SIDE).into() })
         };
-        let decoded = tokio::task::spawn_blocking(decode).await;
+        let decoded = on_thread(decode).await?;
         let decoded =
-            decoded.map_err(|_| no_picture("the picture cannot be decoded".to_owned()))?;
+            decoded.ok_or_else(|| no_picture("the picture cannot be decoded".to_owned()))?;
         decoded.map_err(|error: DataError| no_picture(error.to_string()))
     }
 }
 
 async fn list(State(app): State<App>) -> Answer<Json<Value>> {
-    let models = tokio::task::spawn_blocking(move || app.models.describe()).await;
-    Ok(Json(models.map_err(|_| failed("the models cannot be listed"))??))
+    let models = on_thread(move || app.models.describe()).await?;
+    Ok(Json(models.ok_or_else(|| failed("the models cannot be listed"))??))
 }
 
 async fn describe(State(app): State<App>, Asked(model): Asked) -> Answer<Json<Value>> {
