@@ -7,10 +7,10 @@ use fewshot_simd::instruction_set::{InstructionSet, bodies};
 
 /// `FEWSHOT_KERNELS` has a value that means nothing here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("FEWSHOT_KERNELS is {found}, but may be here: reference, {}", .instructions.join(", "))]
+#[error("FEWSHOT_KERNELS is {value}, but may be here: reference, {}", .instructions.join(", "))]
 pub struct UnknownKernels {
     /// The value.
-    pub found: String,
+    pub value: String,
     /// Names of the sets of instructions that this processor has.
     pub instructions: Vec<String>,
 }
@@ -38,15 +38,15 @@ pub fn chosen() -> &'static dyn InstructionSet {
 }
 
 /// The body that a value of `FEWSHOT_KERNELS` means; the fastest where it names none.
-pub fn named(wanted: Option<&str>) -> Result<&'static dyn InstructionSet, UnknownKernels> {
+pub fn named(value: Option<&str>) -> Result<&'static dyn InstructionSet, UnknownKernels> {
     let bodies = bodies();
-    let Some(wanted) = wanted.filter(|wanted| *wanted != "reference") else {
+    let Some(value) = value.filter(|value| *value != "reference") else {
         return Ok(bodies[0]);
     };
     let simple = |name: &str| name.replace('-', "").to_lowercase();
-    let found = bodies.iter().find(|body| simple(body.name()) == simple(wanted));
-    found.copied().ok_or_else(|| UnknownKernels {
-        found: wanted.to_owned(),
+    let body = bodies.iter().find(|body| simple(body.name()) == simple(value));
+    body.copied().ok_or_else(|| UnknownKernels {
+        value: value.to_owned(),
         instructions: bodies.iter().map(|body| simple(body.name())).collect(),
     })
 }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_name_that_no_body_has_is_told_with_those_there_are() {
         let error = named(Some("mmx")).err().unwrap();
-        assert_eq!(error.found, "mmx");
+        assert_eq!(error.value, "mmx");
         let text = error.to_string();
         assert!(text.starts_with("FEWSHOT_KERNELS is mmx, but may be here: reference, "), "{text}");
         assert!(text.ends_with("portable"), "{text}");

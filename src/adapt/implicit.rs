@@ -96,45 +96,45 @@ impl Proximal {
         phase_on::<B, _>(Phase::Backward, &device, || {
             let mut grads = outer.backward();
             let grads: Vec<_> = tracked.iter().map(|value| value.grad_remove(&mut grads)).collect();
-            let reached: Vec<_> = (0..grads.len())
+            let indices: Vec<_> = (0..grads.len())
                 .filter(|&index| adapted[index] && grads[index].is_some())
                 .collect();
-            let wanted: Vec<_> = reached.iter().filter_map(|&index| grads[index].clone()).collect();
-            let solved = self.solve(wanted, lanes, |direction| {
-                hessian_product(gradient_fn, values, &reached, direction)
+            let target: Vec<_> = indices.iter().filter_map(|&index| grads[index].clone()).collect();
+            let solved = self.solve(target, lanes, |direction| {
+                hessian_product(gradient_fn, values, &indices, direction)
             });
             let mut start = vec![None; values.len()];
-            for (index, solved) in reached.into_iter().zip(solved) {
+            for (index, solved) in indices.into_iter().zip(solved) {
                 start[index] = Some(solved);
             }
             MetaGradient { loss: outer.inner(), start, rates: Vec::new() }
         })
     }
 
-    /// Conjugate gradients for `A x = wanted` with `A = I + H / strength`, or what is damped, each task by
+    /// Conjugate gradients for `A x = target` with `A = I + H / strength`, or what is damped, each task by
     /// itself.
     ///
-    /// They minimise `x^T A x / 2 - wanted^T x`, which has no minimum where `H` curves down by more than the
+    /// They minimise `x^T A x / 2 - target^T x`, which has no minimum where `H` curves down by more than the
     /// strength, as it may at the end of too few inner steps. As in Steihaug's, the iterations of a task end
     /// where a direction has no minimum, or leads farther than [`LONGEST`], and there at that length. Never
     /// so where `H` is nowhere below `-strength / 2`: no eigenvalue of `A` is then below a half, and the
-    /// solution is at most twice as long as `wanted`.
+    /// solution is at most twice as long as `target`.
     ///
     /// # Source
     /// Steihaug, "The conjugate gradient method and trust regions in large scale optimization", SIAM
     /// Journal on Numerical Analysis 20 (3), 1983.
     fn solve<B: Backend>(
         self,
-        wanted: Vec<Tensor<B, 1>>,
+        target: Vec<Tensor<B, 1>>,
         lanes: usize,
         hessian: impl Fn(&[Tensor<B, 1>]) -> Vec<Tensor<B, 1>>,
     ) -> Vec<Tensor<B, 1>> {
-        let mut solution: Vec<_> = wanted.iter().map(Tensor::zeros_like).collect();
-        let mut direction = wanted.clone();
-        let mut square = dot(&wanted, &wanted, lanes);
+        let mut solution: Vec<_> = target.iter().map(Tensor::zeros_like).collect();
+        let mut direction = target.clone();
+        let mut square = dot(&target, &target, lanes);
         let farthest = square.clone() * (LONGEST * LONGEST);
         let mut ended = square.clone().lower_elem(0.0);
-        let mut residual = wanted;
+        let mut residual = target;
         let [identity, of_hessian] = self.system();
         for _ in 0..self.iterations {
             let pairs = direction.iter().zip(hessian(&direction));
@@ -197,22 +197,22 @@ fn plus<B: Backend>(
     one.iter().zip(other).map(sum).collect()
 }
 
-/// The Hessian whose gradient is `gradient_fn`, at `values`, times a direction of the values that are
-/// `reached`.
+/// The Hessian whose gradient is `gradient_fn`, at `values`, times a direction of the values at
+/// `indices`.
 fn hessian_product<B: AutodiffBackend>(
     gradient_fn: &GradientFn<'_, B>,
     values: &[Tensor<B, 1>],
-    reached: &[usize],
+    indices: &[usize],
     direction: &[Tensor<B::InnerBackend, 1>],
 ) -> Vec<Tensor<B::InnerBackend, 1>> {
     let tracked = leaves(values);
     let gradients = gradient_fn(0, &tracked);
-    let products = reached.iter().zip(direction).filter_map(|(&index, direction)| {
+    let products = indices.iter().zip(direction).filter_map(|(&index, direction)| {
         Some((gradients[index].clone()? * Tensor::from_inner(direction.clone())).sum())
     });
     let product = products.reduce(|sum, product| sum + product).expect("a support gradient");
     let mut grads = product.backward();
-    let pairs = reached.iter().zip(direction);
+    let pairs = indices.iter().zip(direction);
     pairs
         .map(|(&index, direction)| {
             tracked[index].grad_remove(&mut grads).unwrap_or_else(|| direction.zeros_like())
