@@ -36,7 +36,7 @@ impl<B: Backend, E: Encoder<B>> Classifier<B, E> {
     /// after task along dimension 0 of each.
     ///
     /// # Panics
-    /// With more than one task, when the encoder has no [`LANES`](Encoder::LANES).
+    /// With more than one task, when the encoder [has no lanes](Encoder::has_lanes).
     pub fn forward_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         self.head.forward_lanes(self.encode_lanes(images, statistics))
     }

@@ -37,7 +37,7 @@ pub enum Readout {
 const MOST_BLOCKS: usize = 1000;
 
 /// Values of an image or of a block's maps of it, at most: 1 GiB of f32.
-const MOST_VALUES: usize = 1 << 28;
+pub(crate) const MOST_VALUES: usize = 1 << 28;
 
 /// Sizes that no [`Conv4`] can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -338,7 +338,9 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         self.read_out(self.forward(images, statistics))
     }
 
-    const LANES: bool = true;
+    fn has_lanes(&self) -> bool {
+        true
+    }
 
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let [tasks, examples, ..] = images.dims();
@@ -367,7 +369,9 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         self.precision
     }
 
-    const DRAWS: bool = false;
+    fn draws(&self) -> bool {
+        false
+    }
 
     /// Each ends with a block that halves its maps, where what is kept is smallest; the last one is
     /// all that keeps no more than one before it.

@@ -13,7 +13,7 @@ use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
 /// Configuration of an [`EfficientNetLite`]: there is one, Lite0.
-#[derive(Config, Debug)]
+#[derive(Config, Debug, PartialEq)]
 pub struct EfficientNetLiteConfig {}
 
 /// EfficientNet-Lite0 without its classifier: a small network for processors without squeeze-and-excitation, with ReLU6.
@@ -48,7 +48,7 @@ struct Block<B: Backend> {
 }
 
 /// Repeats, window, stride of the first block, expansion, output channels.
-const STAGES: [[usize; 5]; 7] = [
+pub(crate) const STAGES: [[usize; 5]; 7] = [
     [1, 3, 1, 1, 16],
     [2, 3, 2, 6, 24],
     [2, 5, 2, 6, 40],
@@ -58,8 +58,11 @@ const STAGES: [[usize; 5]; 7] = [
     [1, 3, 1, 6, 320],
 ];
 
-const STEM: usize = 32;
-const FEATURES: usize = 1280;
+pub(crate) const STEM: usize = 32;
+pub(crate) const FEATURES: usize = 1280;
+
+/// Share of the new batch in a running average.
+pub(crate) const MOMENTUM: f64 = 0.01;
 
 /// The bounds of the activation.
 const RELU6: [f32; 2] = [0.0, 6.0];
@@ -97,7 +100,7 @@ impl EfficientNetLiteConfig {
 }
 
 fn norm<B: Backend>(channels: usize, device: &B::Device) -> BatchNorm<B> {
-    BatchNormConfig::new(channels).with_epsilon(1e-3).with_momentum(0.01).init(device)
+    BatchNormConfig::new(channels).with_epsilon(1e-3).with_momentum(MOMENTUM).init(device)
 }
 
 /// A convolution of `groups` of channels, padded so that the size is kept up to the stride.
@@ -200,7 +203,9 @@ impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
         global_avg_pool(layer(&self.conv_head, &self.bn1, x))
     }
 
-    const DRAWS: bool = false;
+    fn draws(&self) -> bool {
+        false
+    }
 
     fn architecture(&self) -> String {
         "efficientnet-lite0".to_owned()

@@ -17,7 +17,9 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2>;
 
     /// `true` if [`encode_lanes`](Self::encode_lanes) is implemented.
-    const LANES: bool = false;
+    fn has_lanes(&self) -> bool {
+        false
+    }
 
     /// Feature vectors for several tasks, each with parameters of its own: every parameter and
     /// running average has those of task after task along dimension 0.
@@ -27,7 +29,7 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     /// - returns `[t, n, d]`
     ///
     /// # Panics
-    /// If [`LANES`](Self::LANES) is `false`.
+    /// If the encoder [has no lanes](Self::has_lanes).
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let _ = (images, statistics);
         panic!("{} has no lanes", self.architecture())
@@ -53,7 +55,9 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     ///
     /// If so, the same numbers are drawn again when a [segment](Self::forward_segment) is recomputed. `true` is always
     /// right; `false` leaves the backend's random state alone.
-    const DRAWS: bool = true;
+    fn draws(&self) -> bool {
+        true
+    }
 
     /// Number of consecutive parts, at least one, of which all but the last can be recomputed one at a time.
     fn segments(&self) -> usize {

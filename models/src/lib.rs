@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
+mod any;
 mod classifier;
 mod conv4;
 mod cost;
@@ -35,6 +36,10 @@ mod vit;
 mod weights;
 mod wide_resnet;
 
+pub use any::{
+    AnyEncoder, AnyEncoderRecord, AnyEncoderRecordItem, EncoderConfig, EncoderError, Normalization,
+    OnImages,
+};
 pub use classifier::Classifier;
 pub use conv4::{Conv4, Conv4Config, Conv4Error, Downsampling, Readout};
 pub use cost::{Cost, CostModel};

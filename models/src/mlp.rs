@@ -132,9 +132,13 @@ impl<B: Backend> Encoder<B> for Mlp<B> {
         self.forward(images.flatten(1, 3))
     }
 
-    const DRAWS: bool = false;
+    fn draws(&self) -> bool {
+        false
+    }
 
-    const LANES: bool = true;
+    fn has_lanes(&self) -> bool {
+        true
+    }
 
     fn encode_lanes(&self, images: Tensor<B, 5>, _: BnStatistics) -> Tensor<B, 3> {
         self.forward_lanes(images.flatten(2, 4))

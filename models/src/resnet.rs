@@ -13,18 +13,21 @@ use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
 /// Configuration of a [`ResNet`].
-#[derive(Config, Debug)]
+#[derive(Config, Debug, PartialEq)]
 pub struct ResNetConfig {
     /// Blocks of each of the four stages.
     pub blocks: [usize; 4],
     /// `true` for bottlenecks, 1x1, 3x3 and 1x1 to four times as many channels, in place of blocks of two 3x3.
     pub bottleneck: bool,
+    /// Channels of the images.
+    #[config(default = 3)]
+    pub channels: usize,
 }
 
 /// The residual network of ImageNet as torchvision has it, without its classifier.
 ///
 /// # Shapes
-/// - images `[n, 3, h, w]`, 224x224 in the paper and at least 32x32, to features `[n, 512]`, of bottlenecks `[n, 2048]`
+/// - images `[n, c, h, w]`, of colour and 224x224 in the paper and at least 16x16, to features `[n, 512]`, of bottlenecks `[n, 2048]`
 ///
 /// # Conventions
 /// Names of parameters are torchvision's, whose bottlenecks have their stride in the 3x3 convolution.
@@ -56,6 +59,11 @@ struct Block<B: Backend> {
 const EXPANSION: usize = 4;
 
 impl ResNetConfig {
+    /// 4.9 million parameters, 512 features: one block a stage, as few-shot papers have it beside ResNet-18.
+    pub fn resnet10() -> Self {
+        Self::new([1, 1, 1, 1], false)
+    }
+
     /// 11.2 million parameters, 512 features.
     pub fn resnet18() -> Self {
         Self::new([2, 2, 2, 2], false)
@@ -95,7 +103,7 @@ impl ResNetConfig {
             (0..self.blocks[index]).map(block).collect()
         };
         drawn(ResNet {
-            conv1: conv([3, 64], 7, 2, device),
+            conv1: conv([self.channels, 64], 7, 2, device),
             bn1: BatchNormConfig::new(64).init(device),
             layer1: stage(0),
             layer2: stage(1),
@@ -150,13 +158,19 @@ impl<B: Backend> Encoder<B> for ResNet<B> {
         global_avg_pool(blocks.fold(x, |x, block| block.forward(x, statistics)))
     }
 
-    const DRAWS: bool = false;
+    fn draws(&self) -> bool {
+        false
+    }
 
     fn architecture(&self) -> String {
         let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4].map(Vec::len);
         let bottleneck = self.layer1.first().is_some_and(|block| block.conv3.is_some());
         let kind = if bottleneck { "bottlenecks" } else { "blocks" };
-        format!("resnet({stages:?} {kind})")
+        let channels = match self.conv1.weight.dims()[1] {
+            3 => String::new(),
+            channels => format!(", {channels} channels"),
+        };
+        format!("resnet({stages:?} {kind}{channels})")
     }
 }
 

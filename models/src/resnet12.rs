@@ -14,7 +14,7 @@ use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
 /// Configuration of a [`ResNet12`].
-#[derive(Config, Debug)]
+#[derive(Config, Debug, PartialEq)]
 pub struct ResNet12Config {
     /// Channels of the images.
     #[config(default = 3)]

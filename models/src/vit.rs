@@ -24,7 +24,7 @@ pub enum VitFamily {
 }
 
 /// Configuration of a [`Vit`].
-#[derive(Config, Debug)]
+#[derive(Config, Debug, PartialEq)]
 pub struct VitConfig {
     /// Family of the transformer.
     pub family: VitFamily,
@@ -338,7 +338,9 @@ impl<B: Backend> Encoder<B> for Vit<B> {
         }
     }
 
-    const DRAWS: bool = false;
+    fn draws(&self) -> bool {
+        false
+    }
 
     fn architecture(&self) -> String {
         let quick = self.blocks.first().is_some_and(|block| block.mlp.quick);

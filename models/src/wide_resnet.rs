@@ -12,7 +12,7 @@ use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
 /// Configuration of a [`WideResNet`]; 28 layers and ten times the width by default.
-#[derive(Config, Debug)]
+#[derive(Config, Debug, PartialEq)]
 pub struct WideResNetConfig {
     /// Blocks of each of the three stages.
     #[config(default = 4)]
@@ -20,12 +20,15 @@ pub struct WideResNetConfig {
     /// Width, in those of a narrow network: 16, 32 and 64 channels.
     #[config(default = 10)]
     pub width: usize,
+    /// Channels of the images.
+    #[config(default = 3)]
+    pub channels: usize,
 }
 
 /// The wide residual network of few-shot learning, WRN-28-10, with batch-norm and ReLU before convolutions.
 ///
 /// # Shapes
-/// - images `[n, 3, h, w]`, 80x80 or 84x84 in the papers, to features `[n, 64 * width]`
+/// - images `[n, c, h, w]`, of colour and 80x80 or 84x84 in the papers, to features `[n, 64 * width]`
 ///
 /// # Conventions
 /// Names of parameters are those of S2M2's files, `block1.layer.0.bn1` and so on. The first stage keeps the size of maps
@@ -80,7 +83,7 @@ impl WideResNetConfig {
             Stage { layer: (0..self.blocks).map(block).collect() }
         };
         drawn(WideResNet {
-            conv1: conv([3, 16], 3, 1, device),
+            conv1: conv([self.channels, 16], 3, 1, device),
             block1: stage(0, 1),
             block2: stage(1, 2),
             block3: stage(2, 2),
@@ -120,11 +123,17 @@ impl<B: Backend> Encoder<B> for WideResNet<B> {
         global_avg_pool(relu(self.bn1.forward(x, statistics)))
     }
 
-    const DRAWS: bool = false;
+    fn draws(&self) -> bool {
+        false
+    }
 
     fn architecture(&self) -> String {
         let (blocks, width) = (self.block1.layer.len(), self.bn1.gamma.dims()[0] / 64);
-        format!("wide-resnet-{}-{width}", 6 * blocks + 4)
+        let channels = match self.conv1.weight.dims()[1] {
+            3 => String::new(),
+            channels => format!("({channels} channels)"),
+        };
+        format!("wide-resnet-{}-{width}{channels}", 6 * blocks + 4)
     }
 }
 

@@ -21,6 +21,8 @@ use fewshot_models::{
 use safetensors::SafeTensors;
 use tempfile::TempDir;
 
+#[path = "encoders/any.rs"]
+mod any;
 #[path = "encoders/context/mod.rs"]
 mod context;
 #[path = "encoders/precision.rs"]

@@ -8,7 +8,7 @@ use crate::hardware::{
     ModelProfile, OptimizerKind, TaskShape,
 };
 use crate::kernels::Route;
-use crate::learners::Network;
+use crate::learners::lanes_of;
 
 /// Time and memory of training a backbone.
 #[derive(Clone, Debug)]
@@ -189,13 +189,14 @@ fn profile<B: Backend, E: Encoder<B>>(
     head: Option<usize>,
     device: &B::Device,
 ) -> (ModelProfile, usize) {
+    let lanes = lanes_of::<B, E>(&encoder);
     let profile = match head {
         None => ModelProfile::of::<B, E>(&encoder),
         Some(ways) => {
             ModelProfile::of::<B, _>(&Classifier::<B, E>::new(encoder, features, ways, device))
         }
     };
-    (profile, <Classifier<B, E> as Network<B>>::LANES)
+    (profile, lanes)
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -161,7 +161,9 @@ where
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
     H: Head<B> + AutodiffModule<B, InnerModule: Head<B::InnerBackend>>,
 {
-    const DRAWS: bool = E::DRAWS || H::DRAWS;
+    fn draws(&self) -> bool {
+        self.encoder.draws() || H::DRAWS
+    }
 
     fn meta_gradients(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
         if let Some(classes) = &self.classes {

@@ -14,6 +14,7 @@ mod plastic;
 pub use base_classifier::{BaseClassifier, BaseClassifierConfig, BaseLogits};
 pub use embedding_learner::{AdaptedHead, EmbeddingLearner, ProtoNet};
 pub use maml::{AdaptedMaml, Annealing, Maml};
+pub(crate) use network::lanes_of;
 pub use network::{AdaptableNetwork, Network};
 pub use plastic::{AdaptedPlastic, Plastic};
 
@@ -126,8 +127,10 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
     Learner<B, K> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend, K>>
 {
     /// True if a step may draw random numbers of the backend; see
-    /// [`Encoder::DRAWS`](fewshot_models::Encoder::DRAWS). `true` is always right.
-    const DRAWS: bool = true;
+    /// [`Encoder::draws`](fewshot_models::Encoder::draws). `true` is always right.
+    fn draws(&self) -> bool {
+        true
+    }
 
     /// The mean loss over all queries of `batch`, and its gradient times `scale`, by default of the
     /// loss of [`Learner::outputs`] under [`BnStatistics::Track`].

@@ -18,10 +18,12 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
     /// after task along dimension 0 of each: enough that a graph costs little beside its tasks. More
     /// keep an accelerator busy; on a CPU, where networks run on worker pools, they only take
     /// memory. Twice as many where the head alone adapts. A network without lanes has 1.
-    const LANES: usize;
+    fn lanes(&self) -> usize;
 
-    /// True if a forward pass draws random numbers of the backend; see [`Encoder::DRAWS`].
-    const DRAWS: bool = true;
+    /// True if a forward pass draws random numbers of the backend; see [`Encoder::draws`].
+    fn draws(&self) -> bool {
+        true
+    }
 
     /// Name of the last layer, its head.
     fn head(&self) -> String;
@@ -73,12 +75,21 @@ impl<B: Backend, N> AdaptableNetwork<B> for N where
 {
 }
 
+/// [`Network::lanes`] of a classifier on this encoder.
+pub(crate) fn lanes_of<B: Backend, E: Encoder<B>>(encoder: &E) -> usize {
+    if encoder.has_lanes() { 4 } else { 1 }
+}
+
 impl<B: Backend, E: Encoder<B>> Network<B> for Classifier<B, E> {
     type Kind = Classification;
 
-    const LANES: usize = if E::LANES { 4 } else { 1 };
+    fn lanes(&self) -> usize {
+        lanes_of::<B, E>(&self.encoder)
+    }
 
-    const DRAWS: bool = E::DRAWS;
+    fn draws(&self) -> bool {
+        self.encoder.draws()
+    }
 
     fn head(&self) -> String {
         "head".to_owned()
@@ -112,9 +123,13 @@ impl<B: Backend, E: Encoder<B>> Network<B> for Classifier<B, E> {
 impl<B: Backend> Network<B> for Mlp<B> {
     type Kind = Regression;
 
-    const LANES: usize = 64;
+    fn lanes(&self) -> usize {
+        64
+    }
 
-    const DRAWS: bool = <Self as Encoder<B>>::DRAWS;
+    fn draws(&self) -> bool {
+        Encoder::draws(self)
+    }
 
     fn head(&self) -> String {
         format!("layers.{}", self.layers() - 1)

@@ -106,7 +106,9 @@ where
     B: AutodiffBackend,
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
 {
-    const DRAWS: bool = E::DRAWS;
+    fn draws(&self) -> bool {
+        self.encoder.draws()
+    }
 
     fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
         self.check_ways(batch.ways())

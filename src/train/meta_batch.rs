@@ -29,7 +29,7 @@ const RATE: f64 = 1e-3;
 ///
 /// Every trial, of a size by [`find_batch_size`], makes two full steps with copies of `learner` and
 /// `optimizer`, whose own values stay as they are. Parameters that were not drawn yet are drawn. For
-/// a learner that [draws](MetaLearner::DRAWS), the search changes what the backend draws later, in
+/// a learner that [draws](MetaLearner::draws), the search changes what the backend draws later, in
 /// the same way whatever sizes were tried: Burn 0.21 does not tell the state of its generator.
 ///
 /// One thread may differentiate at a time. On a CPU, what other threads allocate counts as well.
@@ -98,7 +98,7 @@ where
     // A copy of what was not drawn yet would draw values of its own.
     draw::<B, L>(learner);
     learner.check(&source.tasks::<B>(0..1, device))?;
-    let key = L::DRAWS.then(|| backend_key::<B>(device));
+    let key = learner.draws().then(|| backend_key::<B>(device));
     let seed = key.map(|key| Stream::new(key, Purpose::AfterTrials, [0, 0]).seed());
     Ok(move |tasks: usize| {
         // What earlier trials left there would not be asked for again.

@@ -29,7 +29,7 @@ type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 /// # Conventions
 /// Under [`BnStatistics::Track`] running averages move once for each input.
 ///
-/// For an encoder that [draws](Encoder::DRAWS), the backend is seeded before each segment, alike in
+/// For an encoder that [draws](Encoder::draws), the backend is seeded before each segment, alike in
 /// both passes, so that dropout masks are the same. These seeds, and the one that
 /// [`gradients`](Self::gradients) leaves, follow from numbers that the backend draws here: a seeded
 /// program repeats, and its next step has other masks.
@@ -91,7 +91,7 @@ where
             still: encoder.clone().no_grad(),
             encoder,
             statistics,
-            masks: E::DRAWS.then(|| Masks::draw(device)),
+            masks: encoder.draws().then(|| Masks::draw(device)),
             inputs: 0,
             sums: GradientsAccumulator::new(),
         }

@@ -382,7 +382,9 @@ impl<B: Backend> Encoder<B> for Cut<B> {
         self.forward_segment(1, first, statistics).flatten(1, 3)
     }
 
-    const DRAWS: bool = false;
+    fn draws(&self) -> bool {
+        false
+    }
 
     fn segments(&self) -> usize {
         2

@@ -19,7 +19,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.route = route)
     }
 
-    /// With at most `lanes` tasks in one network. The default on a CPU is [`Network::LANES`] for the
+    /// With at most `lanes` tasks in one network. The default on a CPU is [`Network::lanes`] for the
     /// network of each thread, twice as many where the head alone adapts; on an accelerator it is all
     /// tasks, which take as many launches as one. Memory grows in proportion to the tasks.
     ///

@@ -28,7 +28,9 @@ where
     N: AdaptableNetwork<B>
         + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = N::Kind>>,
 {
-    const DRAWS: bool = N::DRAWS;
+    fn draws(&self) -> bool {
+        self.network.draws()
+    }
 
     fn meta_gradients(&self, batch: &Batch<B, N>, scale: LossScale) -> MetaGradients<B> {
         let support = N::Kind::support(batch);
@@ -37,7 +39,7 @@ where
         let groups: Vec<_> = self.groups(tasks).collect();
         let share = 1.0 / tasks as f64;
         // Random numbers come in the order of the tasks.
-        let workers = if N::DRAWS { 1 } else { worker_count::<B>(groups.len()) };
+        let workers = if self.network.draws() { 1 } else { worker_count::<B>(groups.len()) };
         let learner = || if workers > 1 { self.on_graphs_of_its_own() } else { self.clone() };
         let groups = groups.into_iter().map(|group| (learner(), group));
         let gradient = |(learner, group): (Self, Range<usize>)| {

@@ -49,7 +49,7 @@ use worker_pools::on_device;
 /// [`plus_plus`](Self::plus_plus), [`implicit`](Self::implicit),
 /// [`prototypical`](Self::prototypical), [`cavia`](Self::cavia) and [`reptile`](Self::reptile).
 ///
-/// Where [`LANES`](Network::LANES) is above 1, the tasks of a batch adapt side by side as the lanes
+/// Where the number of [`lanes`](Network::lanes) is above 1, the tasks of a batch adapt side by side as the lanes
 /// of networks, otherwise one by one; the results are the same within rounding. In meta-training on
 /// a CPU every thread may have a network of its own at the same time; the results do not depend on
 /// the number of threads.
@@ -288,17 +288,18 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
 
     /// The tasks that share a network.
     fn groups(&self, tasks: usize) -> impl Iterator<Item = Range<usize>> + use<B, N> {
-        if N::LANES == 1 && tasks > 1 {
+        let own = self.network.lanes();
+        if own == 1 && tasks > 1 {
             static NOTED: Once = Once::new();
             let text = "has no lanes, tasks adapt one by one";
             NOTED.call_once(|| log::warn!("{} {text}", self.network.describe()));
         }
         let lanes = match self.settings.lanes {
-            _ if N::LANES == 1 => 1,
+            _ if own == 1 => 1,
             Some(lanes) => lanes.min(tasks),
             None if on_device::<B>() => tasks,
-            None if self.shares_body() => 2 * N::LANES,
-            None => N::LANES,
+            None if self.shares_body() => 2 * own,
+            None => own,
         };
         (0..tasks).step_by(lanes.max(1)).map(move |first| first..(first + lanes).min(tasks))
     }
