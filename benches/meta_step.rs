@@ -94,7 +94,7 @@ fn gradient<T: TaskSource, N>(
     Maml<B, N>: MetaLearner<B, T::Kind>,
 {
     let device = Default::default();
-    let batch = source.tasks::<B>(0..tasks, &device);
+    let batch = source.tasks::<B>(0..tasks, &device).unwrap();
     group.bench_function(format!("flex/{name}"), |bencher| {
         bencher.iter(|| {
             let found = learner.meta_gradients(&batch, LossScale::ONE);

@@ -1,4 +1,4 @@
-"""Seeds of every kind but models and checkpoints, which `cargo test --test reliability -- --ignored` writes.
+"""Seeds of every kind but models, checkpoints and packs, which `cargo test --test reliability -- --ignored` writes.
 
 fonttools==4.63.0 numpy==2.4.6 pillow==13.0.0 safetensors==0.8.0 torch==2.15.0
 """

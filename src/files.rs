@@ -26,13 +26,54 @@ pub fn cache_folder() -> Option<PathBuf> {
 /// # Errors
 /// If one of the three fails; what was at `path` is there still.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    remove_abandoned(path);
-    let (partial, mut file) = begun(path)?;
-    let written = file.write_all(bytes).and_then(|()| put(&partial, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&partial);
+    let file = NewFile::create(path)?;
+    (&file.file).write_all(bytes)?;
+    file.put()
+}
+
+/// A file that is written beside its place, and moved there when it is whole. Dropped before, it is removed.
+#[derive(Debug)]
+pub struct NewFile {
+    path: PathBuf,
+    partial: PathBuf,
+    file: File,
+}
+
+impl NewFile {
+    /// Begins a file that will be at `path`. Parts that a killed process has left beside are removed.
+    ///
+    /// # Errors
+    /// If no file can be made there.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        remove_abandoned(path);
+        let (partial, file) = begun(path)?;
+        Ok(Self { path: path.to_owned(), partial, file })
     }
-    written
+
+    /// The file, open for reading and writing.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The path that it will have.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves it to its place, over the file that may be there: synced, renamed.
+    ///
+    /// # Errors
+    /// If one of the two fails; what was there is there still.
+    pub fn put(&self) -> io::Result<()> {
+        put(&self.partial, &self.path)
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        // It is no longer there once it was moved.
+        let _ = fs::remove_file(&self.partial);
+    }
 }
 
 /// The end of names of parts.
@@ -54,7 +95,7 @@ fn begun(path: &Path) -> io::Result<(PathBuf, File)> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         name.push(format!("{}.{number}{PARTIAL}", process::id()));
         let partial = path.with_file_name(name);
-        match File::options().write(true).create_new(true).open(&partial) {
+        match File::options().read(true).write(true).create_new(true).open(&partial) {
             // File systems without locks do without: there nothing is taken for abandoned either.
             Ok(file) if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) => {}
             Ok(file) if partial.exists() => return Ok((partial, file)),

@@ -25,7 +25,7 @@ const FLOORS: [&[&str]; 14] = [
 const COMMAND: [&[&str]; 8] = [
     &["data_spec", "download", "error", "machine", "method", "report"],
     &["args", "checkpoint", "output", "reproduce"],
-    &["backend", "info", "settings", "warnings", "world"],
+    &["backend", "info", "pack", "settings", "warnings", "world"],
     &["hardware", "pictures", "progress"],
     &["bench", "features", "plasticity", "runs", "training"],
     &["line", "sinusoids"],

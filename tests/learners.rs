@@ -13,7 +13,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use fewshot::data::{
-    ClassDataset, Glyphs, GlyphsConfig, ImageSet, ImageShape, QuarterTurn, Rotations, Scaling,
+    ClassDataset, DataError, Glyphs, GlyphsConfig, ImageSet, ImageShape, QuarterTurn, Rotations,
+    Scaling,
 };
 use fewshot::episode::{
     Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeSampler,
@@ -225,8 +226,12 @@ struct ByImages(EpisodeSampler);
 impl TaskSource for ByImages {
     type Kind = Classification;
 
-    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> EpisodeBatch<B> {
-        self.0.batch(indices, device)
+    fn tasks<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        device: &B::Device,
+    ) -> Result<EpisodeBatch<B>, DataError> {
+        self.0.try_batch(indices, device)
     }
 
     fn test_batch_size(&self) -> usize {
@@ -442,7 +447,7 @@ mod laws {
         for draw in episodes.iter().flat_map(|episode| &episode.classes) {
             for (shown, indices) in shown.iter_mut().zip([&draw.support, &draw.query]) {
                 for &index in indices {
-                    dataset.write_image(draw.class, index, draw.turn, &mut image);
+                    dataset.write_image(draw.class, index, draw.turn, &mut image).unwrap();
                     let planes = image.chunks(shape.height * shape.width).enumerate();
                     shown.extend(planes.flat_map(|(channel, plane)| {
                         plane.iter().map(move |&pixel| dataset.scaling().apply(channel, pixel))
@@ -655,7 +660,8 @@ mod episodes {
         let (set, episode) = (colours(), sampler(4).episode(0));
         let gathers = |episodes: &[Episode], protocol| {
             let gather = || {
-                EpisodeBatch::<Flex>::gather(&set, episodes, protocol, &Default::default());
+                EpisodeBatch::<Flex>::gather(&set, episodes, protocol, &Default::default())
+                    .unwrap();
             };
             catch_unwind(AssertUnwindSafe(gather)).is_ok()
         };
@@ -723,7 +729,7 @@ mod placements {
         use super::*;
 
         pub fn images_are_on_the_device_where_they_fit<B: Backend>() {
-            let bytes = glyphs().block().expect("one block").pixels().len() as u64;
+            let bytes = glyphs().block().expect("one block").bytes();
             let auto = |free| placed::<B>(DataPlacement::Auto, free);
             assert_eq!(auto(None), Ok(DataPlacement::Device));
             assert_eq!(auto(Some(4 * bytes)), Ok(DataPlacement::Device));
@@ -788,7 +794,13 @@ mod placements {
             fn scaling(&self) -> &Scaling {
                 self.0.scaling()
             }
-            fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
+            fn write_image(
+                &self,
+                class: usize,
+                example: usize,
+                turn: QuarterTurn,
+                out: &mut [u8],
+            ) -> Result<(), DataError> {
                 self.0.write_image(class, example, turn, out)
             }
         }

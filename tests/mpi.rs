@@ -15,7 +15,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot::data::GlyphsConfig;
+use fewshot::data::{DataError, GlyphsConfig};
 use fewshot::episode::{Classification, EpisodeBatch, EpisodeSampler, TaskSource};
 use fewshot::learners::Divergence;
 use fewshot::models::Conv4;
@@ -254,10 +254,14 @@ struct Damaged {
 impl TaskSource for Damaged {
     type Kind = Classification;
 
-    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> EpisodeBatch<B> {
+    fn tasks<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        device: &B::Device,
+    ) -> Result<EpisodeBatch<B>, DataError> {
         let damaged = self.task.filter(|task| indices.contains(task));
         let lane = damaged.map(|task| (task - indices.start) as usize);
-        let mut batch = TaskSource::tasks::<B>(&self.episodes, indices, device);
+        let mut batch = TaskSource::tasks::<B>(&self.episodes, indices, device)?;
         if let Some(lane) = lane {
             let images = batch.support.images.clone();
             let [_, n, c, h, w] = images.dims();
@@ -265,7 +269,7 @@ impl TaskSource for Damaged {
             let lane = lane..lane + 1;
             batch.support.images = images.slice_assign([lane, 0..n, 0..c, 0..h, 0..w], nan);
         }
-        batch
+        Ok(batch)
     }
 
     fn test_batch_size(&self) -> usize {

@@ -170,7 +170,7 @@ fn a_search_leaves_learner_optimizer_and_random_numbers_as_they_are() {
     let (source, device) = (episodes(), Default::default());
     let mut learner = proto_net(&Conv4Config::omniglot_strided());
     let mut optimizer = Adam::new().init::<B, Net>();
-    let batch = source.tasks::<B>(0..1, &device);
+    let batch = source.tasks::<B>(0..1, &device).unwrap();
     let gradients = learner.meta_gradients(&batch, LossScale::ONE).gradients;
     learner = optimizer.step(0.01, learner, gradients.into_parts().0);
     let record = || {
@@ -223,7 +223,7 @@ fn a_search_leaves_running_averages_that_copies_share_as_they_are() {
     let wanted = averages();
     find_meta_batch(&learner, &optimizer, &source, &device, Bytes(u64::MAX), 2..=2).unwrap();
     assert_eq!(averages(), wanted);
-    learner.meta_gradients(&source.tasks::<B>(0..2, &device), LossScale::ONE);
+    learner.meta_gradients(&source.tasks::<B>(0..2, &device).unwrap(), LossScale::ONE);
     assert!(averages() != wanted, "a step moves them");
 }
 
@@ -266,7 +266,7 @@ fn what_is_drawn_after_a_search_does_not_depend_on_its_trials() {
     assert_eq!(after(5, 4), one);
     assert_ne!(after(6, 1), one);
     B::seed(&device, 5);
-    learner.meta_gradients(&source.tasks::<B>(0..1, &device), LossScale::ONE);
+    learner.meta_gradients(&source.tasks::<B>(0..1, &device).unwrap(), LossScale::ONE);
     let [moved, again] = [drawn(), after(5, 1)];
     assert!(moved != again && again == one, "a step draws");
 }

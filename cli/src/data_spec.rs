@@ -3,9 +3,9 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use fewshot::data::{
-    Color, DataError, FolderReport, Glyphs, GlyphsConfig, Omniglot, OnBroken, PictureLimits,
-    ReadOptions, Shades, Split, Splits, cifar_fs, csv_list, cub, fc100, fonts, image_folder_splits,
-    meta_album, mini_imagenet, tiered_imagenet,
+    Color, DataError, FolderReport, Glyphs, GlyphsConfig, ImageShape, Omniglot, OnBroken, Pack,
+    PictureLimits, PixelStore, ReadOptions, Shades, Split, Splits, cifar_fs, csv_list, cub, fc100,
+    fonts, image_folder_splits, meta_album, mini_imagenet, tiered_imagenet,
 };
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +63,10 @@ const fn photos(name: &'static str, side: usize, open: Reader) -> Format {
 /// Seed of splits that shuffle classes; it belongs to the data, whatever the seed of a run.
 const SHUFFLE: u64 = 0;
 
-const FORMATS: [Format; 9] = [
+/// The format whose images are decoded already.
+const PACK: &str = "pack";
+
+const FORMATS: [Format; 10] = [
     photos("folder", 84, |dir, options| image_folder_splits(dir, options, SHUFFLE)),
     Format { path: "FILE", ..photos("csv", 84, |file, options| csv_list(file, options, SHUFFLE)) },
     photos("mini-imagenet", 84, |dir, options| mini_imagenet(dir, options)),
@@ -77,6 +80,11 @@ const FORMATS: [Format; 9] = [
         shades: Shades::Inverted,
         ..photos("fonts", 28, |dir, options| fonts(dir, options, SHUFFLE))
     },
+    // Its size, channels and shades are its own.
+    Format {
+        path: "FILE",
+        ..photos(PACK, 84, |file, _| Ok(FolderReport::whole(Pack::open(file)?.splits())))
+    },
 ];
 
 /// Options for reading images of files.
@@ -88,6 +96,9 @@ pub(crate) struct FolderOptions {
     pub(crate) on_broken: OnBroken,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) limits: PictureLimits,
+    /// Treatment of shades, where it is not that of the format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shades: Option<Shades>,
 }
 
 fn is_default(limits: &PictureLimits) -> bool {
@@ -132,13 +143,23 @@ pub(crate) fn specs(what: &str) -> String {
 
 impl ImageSpec {
     pub(crate) fn open(&self, split: Split, options: FolderOptions) -> Result<Splits> {
+        self.open_in(split, options, PixelStore::Memory)
+    }
+
+    /// The same with pictures of files decoded to a place of their own.
+    pub(crate) fn open_in(
+        &self,
+        split: Split,
+        options: FolderOptions,
+        store: PixelStore,
+    ) -> Result<Splits> {
         match self {
             Self::Glyphs => Ok(Glyphs::generate(&GlyphsConfig::default())),
             Self::Omniglot(folder) => Ok(Omniglot::open(folder)?.split(split)?),
             Self::Files(format, path) => {
-                let FolderOptions { size, color, on_broken, limits } = options;
+                let FolderOptions { size, color, on_broken, limits, .. } = options;
                 let square = ReadOptions::square(size);
-                let options = ReadOptions { color, on_broken, limits, ..square };
+                let options = ReadOptions { color, on_broken, limits, store, ..square };
                 Ok(tell_left_out((FORMATS[*format].open)(path, &options)?))
             }
         }
@@ -154,14 +175,33 @@ impl ImageSpec {
             let options = "--image-size, --grey, --skip-broken and --max-pixels are";
             return Err(usage!("{options} for folder and other files, not for {name}"));
         }
+        if of_files && self.pack().is_some() {
+            let options = "--image-size, --grey, --skip-broken and --max-pixels are";
+            return Err(usage!("{options} for pictures to decode, those of {name} are decoded"));
+        }
         Ok(())
     }
 
-    pub(crate) fn default_options(&self) -> FolderOptions {
+    /// The options of a pack are those that it was made with.
+    pub(crate) fn default_options(&self) -> Result<FolderOptions> {
         let format = if let Self::Files(format, _) = self { *format } else { 0 };
         let Format { side, color, .. } = FORMATS[format];
         let limits = PictureLimits::default();
-        FolderOptions { size: side, color, on_broken: OnBroken::Fail, limits }
+        let default =
+            FolderOptions { size: side, color, on_broken: OnBroken::Fail, limits, shades: None };
+        let Some(file) = self.pack() else { return Ok(default) };
+        let pack = Pack::open(file)?;
+        let ImageShape { channels, height, .. } = pack.image_shape();
+        let color = if channels == 1 { Color::Grey } else { Color::Rgb };
+        Ok(FolderOptions { size: height, color, shades: Some(pack.shades()), ..default })
+    }
+
+    /// The file, if it is a pack.
+    pub(crate) fn pack(&self) -> Option<&Path> {
+        match self {
+            Self::Files(format, file) if FORMATS[*format].name == PACK => Some(file),
+            _ => None,
+        }
     }
 
     /// Treatment of shades that turns pictures into images like these: characters are bright on dark.
@@ -285,7 +325,7 @@ mod tests {
             assert_eq!(spec, ImageSpec::Files(place, "x".into()));
             assert!(image_specs().contains(&format!(", {name}:")), "{name}");
         }
-        let side = |text: &str| text.parse::<ImageSpec>().unwrap().default_options().size;
+        let side = |text: &str| text.parse::<ImageSpec>().unwrap().default_options().unwrap().size;
         assert_eq!(["glyphs", "folder:x", "fc100:x", "meta-album:x"].map(side), [84, 84, 32, 128]);
         let shades = |text: &str| text.parse::<ImageSpec>().unwrap().shades();
         assert_eq!(["glyphs", "omniglot:x", "fonts:x"].map(shades), [Shades::Inverted; 3]);
@@ -297,7 +337,7 @@ mod tests {
         let options = r#"{"size":84,"color":"Rgb","on_broken":"Fail"}"#;
         let options: FolderOptions = serde_json::from_str(options).unwrap();
         let folder: ImageSpec = serde_json::from_str(r#""folder:/a""#).unwrap();
-        assert_eq!(options, folder.default_options());
+        assert_eq!(options, folder.default_options().unwrap());
         let written = serde_json::to_string(&options).unwrap();
         assert_eq!(written, r#"{"size":84,"color":"Rgb","on_broken":"Fail"}"#);
         let limits = PictureLimits { pixels: 7 };

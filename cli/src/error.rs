@@ -4,7 +4,7 @@ use fewshot::episode::EpisodeError;
 use fewshot::hardware::HardwareError;
 use fewshot::parallel::ParallelError;
 use fewshot::plasticity::PlasticityError;
-use fewshot::train::{CheckpointError, RunHistoryError, TrainError};
+use fewshot::train::{CheckpointError, EvaluationError, RunHistoryError, TrainError};
 
 pub(crate) type Result<T = (), E = CliError> = std::result::Result<T, E>;
 
@@ -28,6 +28,8 @@ pub(crate) enum CliError {
     Episode(#[from] EpisodeError),
     #[error(transparent)]
     Train(#[from] TrainError),
+    #[error(transparent)]
+    Evaluation(#[from] EvaluationError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]

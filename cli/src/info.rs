@@ -1,4 +1,4 @@
-use fewshot::data::{ClassDataset, ImageSet, Sinusoids, Split};
+use fewshot::data::{ClassDataset, ImageSet, Pack, Sinusoids, Split};
 
 use crate::args::ReadArgs;
 use crate::data_spec::{DataSpec, ImageSpec};
@@ -26,7 +26,7 @@ pub(crate) fn run(spec: &DataSpec, split: Split, read: ReadArgs) -> Result {
 
 fn tell_images(spec: &ImageSpec, split: Split, read: ReadArgs) -> Result {
     spec.refuse_other_options(None, read.given().is_some())?;
-    let splits = spec.open(split, read.over(spec.default_options()))?;
+    let splits = spec.open(split, read.over(spec.default_options()?))?;
     print(format_args!("{spec}, split by {}", spec.split_name(split)))?;
     print(format_args!("images     {}", splits.train.image_shape()))?;
     let parts =
@@ -34,7 +34,10 @@ fn tell_images(spec: &ImageSpec, split: Split, read: ReadArgs) -> Result {
     for (name, set) in parts {
         print(format_args!("{name:<10} {}", describe(set)))?;
     }
-    Ok(())
+    match spec.pack() {
+        Some(file) => print(format_args!("made of    {}", Pack::open(file)?.source())),
+        None => Ok(()),
+    }
 }
 
 fn describe(set: &ImageSet) -> String {

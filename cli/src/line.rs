@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use fewshot::data::Split;
 
-use crate::args::{EVAL_HELP, EvalArgs, ReadArgs, TRAIN_HELP, TrainArgs};
+use crate::args::{EVAL_HELP, EvalArgs, PACK_HELP, PackArgs, ReadArgs, TRAIN_HELP, TrainArgs};
 use crate::bench::{BenchCommand, CompareArgs};
 use crate::data_spec::{DataSpec, specs};
 use crate::features::{EMBED_HELP, EmbedArgs};
@@ -102,6 +102,9 @@ pub(crate) enum DataCommand {
         #[arg(long, value_name = "DIR")]
         to: PathBuf,
     },
+    /// Decode the pictures of a dataset once, into one file that trains without holding them in memory.
+    #[command(after_long_help = PACK_HELP, args_override_self = true)]
+    Pack(PackArgs),
     /// Tell what a dataset holds.
     Info {
         #[arg(help = specs("One of"))]

@@ -17,6 +17,7 @@ mod line;
 mod machine;
 mod method;
 mod output;
+mod pack;
 mod pictures;
 mod plasticity;
 mod progress;
@@ -105,6 +106,7 @@ fn run(command: Command) -> Result {
         Command::Serve(args) => pictures::serve(&args),
         Command::Backbones { command } => pictures::backbones(command),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
+        Command::Data { command: DataCommand::Pack(args) } => pack::run(&args),
         Command::Data { command: DataCommand::Info { spec, split, read } } => {
             info::run(&spec, split, read)
         }

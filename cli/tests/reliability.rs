@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use burn::backend::Flex;
 use burn::module::Module;
 use fewshot::adapted::{AdaptedModel, PretrainedBackbone, TrainedNetwork, UnfittedModel};
-use fewshot::data::Features;
+use fewshot::data::{Features, ImageShape, PackWriter, Shades, Splits};
 use fewshot::hardware::{CountingAllocator, MemoryScope};
 use fewshot::learners::{Learner, ProtoNet};
 use fewshot::models::Conv4Config;
@@ -38,13 +38,14 @@ const LIMITED: &str = "ulimit -v 4194304 2>/dev/null; exec \"$0\" \"$@\"";
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 11] = [
+const TARGETS: [Target; 12] = [
     ("adapted", inputs::adapted),
     ("checkpoints", inputs::checkpoints),
     ("csv_lists", inputs::csv_lists),
     ("features", inputs::features),
     ("fonts", inputs::fonts),
     ("omniglot", inputs::omniglot),
+    ("packs", inputs::packs),
     ("pickles", inputs::pickles),
     ("pictures", inputs::pictures),
     ("requests", inputs::requests),
@@ -68,6 +69,7 @@ every_kept_input! {
     features features_are_read_or_refused
     fonts fonts_are_read_or_refused
     omniglot archives_of_omniglot_are_read_or_refused
+    packs packs_are_read_or_refused
     pickles pickles_are_read_or_refused
     pictures pictures_are_decoded_or_refused
     requests requests_are_answered_or_refused
@@ -146,7 +148,7 @@ fn one_input() {
 }
 
 #[test]
-#[ignore = "writes the seeds of models and checkpoints"]
+#[ignore = "writes the seeds of models, checkpoints and packs"]
 fn seeds() {
     let device = Default::default();
     let network = |image| Conv4Config::new(image).with_channels(2).with_blocks(2);
@@ -169,6 +171,14 @@ fn seeds() {
         let model = AdaptedModel::adapt(backbone.clone(), method, examples).unwrap();
         model.write(put("adapted", name)).unwrap();
     }
+    let writer = PackWriter::create(put("packs", "three_classes")).unwrap();
+    writer.append(&[7; 4 * 3 * 2 * 2]).unwrap();
+    let classes = [("a", 2), ("b", 1), ("c", 1)].map(|(name, count)| (name.to_owned(), count));
+    let set = writer.images(ImageShape::new(3, 2, 2), classes).unwrap();
+    let [train, validation, test] = [0, 1, 2].map(|class| set.select(&[class]));
+    let splits = Splits { train, validation, test };
+    writer.finish(&splits, Shades::Kept, "nothing".into()).unwrap();
+
     let (method, examples) = ("simpleshot".to_owned(), examples(&[("only", 2)]));
     let begun = UnfittedModel {
         backbone,

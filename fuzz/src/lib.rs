@@ -12,8 +12,8 @@ use std::path::Path;
 use burn::backend::Flex;
 use fewshot::adapted::AdaptedModel;
 use fewshot::data::{
-    Features, FolderReport, Omniglot, Picture, ReadOptions, Split, Splits, cifar_fs, csv_list,
-    fonts as read_fonts, image_folder, mini_imagenet, tiered_imagenet,
+    ClassDataset, Features, FolderReport, Omniglot, Pack, Picture, ReadOptions, Split, Splits,
+    cifar_fs, csv_list, fonts as read_fonts, image_folder, mini_imagenet, tiered_imagenet,
 };
 use fewshot::learners::ProtoNet;
 use fewshot::models::{Conv4, Conv4Config, Preprocessing, Pretrained, Vit, VitConfig, VitFamily};
@@ -26,6 +26,9 @@ const DIGEST: usize = 32;
 
 /// Bytes that begin a safetensors file: the length of its header.
 const LENGTH: usize = 8;
+
+/// Place of the first pixel of a pack.
+const PIXELS: usize = 4096;
 
 /// Fonts that must draw a character before it is a class.
 const FONTS: usize = 20;
@@ -109,6 +112,24 @@ pub fn omniglot(bytes: &[u8]) {
     }
 }
 
+/// Packs, also with the place, the length and the digest of the header that belong to them.
+pub fn packs(bytes: &[u8]) {
+    for bytes in [bytes.to_vec(), with_header(bytes)] {
+        let folder = folder(&[("p.pack", &bytes)]);
+        let Ok(pack) = Pack::open(folder.path().join("p.pack")) else { continue };
+        let Splits { train, validation, test } = pack.splits();
+        for set in [train, validation, test] {
+            let mut image = vec![0; set.image_shape().values()];
+            for class in 0..set.classes() {
+                let last = set.examples(class) - 1;
+                let read = set.write_image(class, last, Default::default(), &mut image);
+                read.expect("an image of a pack that was opened");
+            }
+        }
+        let _ = pack.check();
+    }
+}
+
 /// Pickles of published datasets.
 pub fn pickles(bytes: &[u8]) {
     let each = |name: &str| ["train", "val", "test"].map(|part| name.replace('*', part));
@@ -177,6 +198,20 @@ fn with_length(bytes: &[u8]) -> Vec<u8> {
     let mut headers = Deserializer::from_slice(rest).into_iter::<serde_json::Value>();
     let length = headers.next().map_or(0, |_| headers.byte_offset());
     [&(length as u64).to_le_bytes(), rest].concat()
+}
+
+/// A pack whose beginning tells of the header that follows its pixels.
+fn with_header(bytes: &[u8]) -> Vec<u8> {
+    let mut whole = bytes.to_vec();
+    let pixels = bytes.get(PIXELS..).unwrap_or_default();
+    let Some(header) = pixels.windows(2).position(|pair| pair == b"{\"") else { return whole };
+    let header = PIXELS + header;
+    let length = bytes.len() - header;
+    whole[24..32].copy_from_slice(&(header as u64).to_le_bytes());
+    whole[32..40].copy_from_slice(&(length as u64).to_le_bytes());
+    let digest = Sha256::digest(&bytes[header..]);
+    whole[40..72].copy_from_slice(&digest);
+    whole
 }
 
 /// Checks that what was read has classes with images of their size.

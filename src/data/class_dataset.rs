@@ -44,12 +44,21 @@ pub trait ClassDataset: Send + Sync {
     /// # Shapes
     /// `out`: `[c, h, w]` bytes, row by row, 0 to 255.
     ///
+    /// # Errors
+    /// If the image lies in a file that cannot be read.
+    ///
     /// # Panics
     /// If `out` has another length, or an image that is not square is to be turned.
-    fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]);
+    fn write_image(
+        &self,
+        class: usize,
+        example: usize,
+        turn: QuarterTurn,
+        out: &mut [u8],
+    ) -> Result;
 
-    /// The block of memory that all images lie in, one `[c, h, w]` after the other, if there is one:
-    /// an accelerator is given it once, and episodes are gathered there.
+    /// The block of memory or of a file that all images lie in, one `[c, h, w]` after the other, if there is
+    /// one: an accelerator is given it once, and episodes are gathered there.
     fn block(&self) -> Option<&Arc<PixelBlock>> {
         None
     }

@@ -1,4 +1,5 @@
 use std::any::Any;
+use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::backend::Backend;
@@ -31,17 +32,28 @@ impl<K: PartialEq> DeviceCache<K> {
         device: &B::Device,
         make: impl FnOnce() -> Tensor<B, D, Int>,
     ) -> Tensor<B, D, Int> {
+        let Ok(tensor) = self.get_or_try_make::<B, D, Infallible>(key, device, || Ok(make()));
+        tensor
+    }
+
+    /// The same, if it can be made.
+    pub(crate) fn get_or_try_make<B: Backend, const D: usize, E>(
+        &self,
+        key: K,
+        device: &B::Device,
+        make: impl FnOnce() -> Result<Tensor<B, D, Int>, E>,
+    ) -> Result<Tensor<B, D, Int>, E> {
         let mut tensors = self.tensors();
         if let Some(tensor) = find::<B, K>(&tensors, &key, device) {
-            return Tensor::from_primitive(tensor);
+            return Ok(Tensor::from_primitive(tensor));
         }
-        let made = make();
+        let made = make()?;
         if tensors.len() == MOST {
             tensors.remove(0);
         }
         let cached = Cached { tensor: made.clone().into_primitive(), device: device.clone() };
         tensors.push((key, Box::new(cached)));
-        made
+        Ok(made)
     }
 
     /// Tells whether the tensor `key` is on `device`.

@@ -86,7 +86,12 @@ pub enum DataError {
     EmptyClass { class: String, expected: &'static str },
     /// The pixels are not those of the images.
     #[error("{images} images of {shape} are {} bytes, there are {actual}", images * shape.values())]
-    PixelCount { images: usize, shape: ImageShape, actual: usize },
+    PixelCount { images: usize, shape: ImageShape, actual: u64 },
+    /// Sets of a pack that have pixels of their own each.
+    #[error(
+        "the sets to train, to validate and to test on are no views of the same images, as a pack has them"
+    )]
+    SeparateSets,
     /// Images without a value, or larger than any are, were asked for.
     #[error("images of {shape} {reason}")]
     Shape { shape: ImageShape, reason: String },
@@ -141,6 +146,11 @@ impl DataError {
     /// A failure to read `path`.
     pub(super) fn read(path: &Path) -> impl Fn(io::Error) -> Self {
         move |source| Self::Read { path: path.to_owned(), source }
+    }
+
+    /// A failure to write `path`.
+    pub(super) fn write(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Write { path: path.to_owned(), source }
     }
 
     /// A file, folder or archive that holds no class.

@@ -27,7 +27,7 @@ pub(super) fn put(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 
 pub(super) fn image(set: &ImageSet, class: usize, example: usize) -> Vec<u8> {
     let mut out = vec![0; set.image_shape().values()];
-    set.write_image(class, example, QuarterTurn::R0, &mut out);
+    set.write_image(class, example, QuarterTurn::R0, &mut out).unwrap();
     out
 }
 

@@ -3,7 +3,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+use super::pack::{FilesDigest, PackedClass, PackedSet};
 use crate::data::{ClassDataset, DataError, ImageShape, PixelBlock, QuarterTurn, Result, Scaling};
 
 /// The use of the four quarter turns of a class.
@@ -28,7 +30,7 @@ struct Class {
     files: Option<u64>,
 }
 
-/// Images in memory, one byte a value, grouped by class.
+/// Images in memory or in a [pack](crate::data::Pack), one byte a value, grouped by class.
 ///
 /// The pixels are one block, shared by every clone and every view ([`select`](Self::select),
 /// [`with_rotations`](Self::with_rotations)), so those cost no memory to speak of; so are its
@@ -44,7 +46,7 @@ struct Class {
 /// assert_eq!(turned.class_name(1), "b/rot090");
 ///
 /// let mut image = [0; 4];
-/// turned.write_image(1, 0, QuarterTurn::R0, &mut image);
+/// turned.write_image(1, 0, QuarterTurn::R0, &mut image)?;
 /// assert_eq!(image, [9, 11, 8, 10]); // [[8, 9], [10, 11]], a quarter turn to the left
 /// # Ok::<(), fewshot::data::DataError>(())
 /// ```
@@ -73,7 +75,15 @@ impl ImageSet {
         classes: impl IntoIterator<Item = (String, usize)>,
     ) -> Result<Self> {
         shape.check()?;
-        let pixels: Arc<[u8]> = pixels.into();
+        Self::in_block(shape, PixelBlock::new(pixels), classes)
+    }
+
+    /// The same of a block that may lie in a file.
+    pub(super) fn in_block(
+        shape: ImageShape,
+        pixels: PixelBlock,
+        classes: impl IntoIterator<Item = (String, usize)>,
+    ) -> Result<Self> {
         let mut images = 0;
         let mut grouped = Vec::new();
         for (name, count) in classes {
@@ -84,17 +94,54 @@ impl ImageSet {
             grouped.push(Class { name, images: range, turn: QuarterTurn::R0, files: None });
             images += count;
         }
-        if pixels.len() != images * shape.values() {
-            let actual = pixels.len();
+        let actual = pixels.bytes();
+        if actual != images as u64 * shape.values() as u64 {
             return Err(DataError::PixelCount { images, shape, actual });
         }
         Ok(Self {
-            pixels: Arc::new(PixelBlock::new(pixels)),
+            pixels: Arc::new(pixels),
             classes: grouped.into(),
             shape,
             scaling: Scaling::unit(shape.channels),
             draws_turns: false,
         })
+    }
+
+    /// The set that a pack describes, in its block.
+    pub(super) fn packed(shape: ImageShape, pixels: Arc<PixelBlock>, set: &PackedSet) -> Self {
+        let classes = set.classes.iter().map(|class| Class {
+            name: class.name.clone(),
+            images: class.first..class.first + class.images,
+            turn: class.turn,
+            files: class.files.map(|FilesDigest(digest)| digest),
+        });
+        let (classes, scaling) = (classes.collect(), set.scaling.clone());
+        Self { pixels, classes, shape, scaling, draws_turns: set.draws_turns }
+    }
+
+    /// The description of the set in a pack of its block. Classes that have no files are known again by their images.
+    pub(super) fn to_packed(&self) -> Result<PackedSet> {
+        let classes = self.classes.iter().map(|class| {
+            let files = class.files.map_or_else(|| self.pixels_digest(class), Ok)?;
+            Ok(PackedClass {
+                name: class.name.clone(),
+                first: class.images.start,
+                images: class.images.len(),
+                turn: class.turn,
+                files: Some(FilesDigest(files)),
+            })
+        });
+        let (classes, scaling) = (classes.collect::<Result<_>>()?, self.scaling.clone());
+        Ok(PackedSet { scaling, draws_turns: self.draws_turns, classes })
+    }
+
+    fn pixels_digest(&self, class: &Class) -> Result<u64> {
+        let (mut digest, values) = (Sha256::new(), self.shape.values());
+        for image in class.images.clone() {
+            digest.update(self.pixels.part(image as u64 * values as u64, values)?);
+        }
+        let bytes = digest.finalize();
+        Ok(u64::from_be_bytes(*bytes.first_chunk().expect("a checksum of 32 bytes")))
     }
 
     /// The view of these classes, in this order.
@@ -223,19 +270,27 @@ impl ClassDataset for ImageSet {
         self.draws_turns
     }
 
-    fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
+    fn write_image(
+        &self,
+        class: usize,
+        example: usize,
+        turn: QuarterTurn,
+        out: &mut [u8],
+    ) -> Result {
         let (image, turn) = self.place(class, example, turn);
         let values = self.shape.values();
         assert_eq!(out.len(), values, "room for a {} image", self.shape);
 
-        let image = &self.pixels.pixels()[image * values..][..values];
+        let first = image as u64 * values as u64;
         if turn == QuarterTurn::R0 {
-            return out.copy_from_slice(image);
+            return self.pixels.read(first, out);
         }
+        let image = self.pixels.part(first, values)?;
         let plane = self.shape.height * self.shape.width;
         for (from, to) in image.chunks_exact(plane).zip(out.chunks_exact_mut(plane)) {
             turn.write_plane(from, self.shape.width, to);
         }
+        Ok(())
     }
 
     fn block(&self) -> Option<&Arc<PixelBlock>> {

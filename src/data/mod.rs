@@ -14,6 +14,7 @@
 //! | [`cifar_fs`], [`fc100`] | the 100 of CIFAR-100 | images and lists, or pickles |
 //! | [`cub`] | 200 species of birds | the published folder |
 //! | [`meta_album`] | those of one dataset of Meta-Album | the published folder |
+//! | [`Pack`] | those of any of these, decoded once | the file that a [`PackWriter`] wrote |
 //! | [`fonts`] | letters and digits, each drawn by many fonts | font files |
 //!
 //! Embeddings that a network has made already are [`Features`], read from files.
@@ -42,6 +43,7 @@ mod meta_album;
 mod mini_imagenet;
 mod needed_memory;
 mod omniglot;
+mod pack;
 mod pickle;
 mod pickled_images;
 mod picture;
@@ -64,13 +66,14 @@ pub use fonts::fonts;
 pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};
 pub use image_folder::{
-    BrokenImage, ClassFiles, Color, FolderReport, OnBroken, ReadOptions, image_folder,
+    BrokenImage, ClassFiles, Color, FolderReport, OnBroken, PixelStore, ReadOptions, image_folder,
     image_folder_splits, picture_files, pictures_by_class, pictures_in, sound_pictures,
 };
 pub use image_set::{ImageSet, Rotations};
 pub use meta_album::meta_album;
 pub use mini_imagenet::mini_imagenet;
 pub use omniglot::{Omniglot, Split};
+pub use pack::{Pack, PackWriter};
 pub use picture::Picture;
 pub use pixel_block::PixelBlock;
 pub use preparation::{Preparation, Shades};

@@ -1,4 +1,6 @@
-use crate::data::{ClassDataset, ImageSet, Result, Rotations, Scaling};
+use std::sync::Arc;
+
+use crate::data::{ClassDataset, ImageSet, PixelBlock, Result, Rotations, Scaling};
 
 /// Three sets with no class in common: few-shot learning is tested on classes never seen before.
 #[derive(Clone, Debug)]
@@ -41,6 +43,15 @@ impl Splits {
     /// those of a reader are.
     pub fn all(&self) -> Option<ImageSet> {
         ImageSet::join([&self.train, &self.validation, &self.test])
+    }
+
+    /// The block that all images of the three sets lie in, if it is one.
+    pub(super) fn block(&self) -> Option<&Arc<PixelBlock>> {
+        let [first, second, third] =
+            [&self.train, &self.validation, &self.test].map(|set| set.block());
+        let first = first?;
+        let shared = [second?, third?].iter().all(|block| Arc::ptr_eq(block, first));
+        shared.then_some(first)
     }
 
     /// Numbers of classes of the three sets: train, validation, test.

@@ -4,9 +4,10 @@ use std::sync::{Arc, OnceLock};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor};
 use fewshot_kernels::{GatherCall, gather_images};
+use rayon::prelude::*;
 
 use super::{Episode, Examples, ImageRef, Part, Protocol, uploaded};
-use crate::data::{ClassDataset, DeviceCache, ImageShape, QuarterTurn, Scaling};
+use crate::data::{ClassDataset, DataError, DeviceCache, ImageShape, QuarterTurn, Scaling};
 
 /// The labelled examples of `t` tasks.
 #[derive(Clone, Debug)]
@@ -216,6 +217,9 @@ impl<B: Backend> EpisodeBatch<B> {
 
     /// The images of `episodes` by their places in the dataset's block, which is taken to `device`.
     ///
+    /// # Errors
+    /// If the block lies in a file that cannot be read.
+    ///
     /// # Panics
     /// Panics like [`gather`](Self::gather), and where there is no block.
     pub(super) fn from_block(
@@ -224,7 +228,7 @@ impl<B: Backend> EpisodeBatch<B> {
         protocol: Protocol,
         labels: &Labels,
         device: &B::Device,
-    ) -> Self {
+    ) -> Result<Self, DataError> {
         check_sizes(episodes, protocol);
         let Protocol { ways, shots, queries } = protocol;
         let (tasks, examples) = (episodes.len(), ways * protocol.examples());
@@ -238,7 +242,7 @@ impl<B: Backend> EpisodeBatch<B> {
         let (gains, shifts) = gains_and_shifts(dataset.scaling());
         let shape = [channels, height, width];
         let drawn = DeferredGather {
-            bank: dataset.block().expect("images are in one block").bank::<B>(device),
+            bank: dataset.block().expect("images are in one block").bank::<B>(device)?,
             chosen: uploaded(chosen, [tasks, examples], (device, DType::I32)),
             call: GatherCall { tasks: 0..tasks, examples: 0..examples, shape, gains, shifts },
             protocol,
@@ -246,10 +250,13 @@ impl<B: Backend> EpisodeBatch<B> {
             query_labels: labels(queries),
         };
         let classes = Some(classes(dataset, episodes));
-        Self { tensors: OnceLock::new(), drawn: Some(drawn), classes }
+        Ok(Self { tensors: OnceLock::new(), drawn: Some(drawn), classes })
     }
 
     /// Gathers the images of `episodes` and scales them on the device.
+    ///
+    /// # Errors
+    /// If an image lies in a file that cannot be read.
     ///
     /// # Panics
     /// When an episode does not have the size that `protocol` says, or names an example that
@@ -259,16 +266,16 @@ impl<B: Backend> EpisodeBatch<B> {
         episodes: &[Episode],
         protocol: Protocol,
         device: &B::Device,
-    ) -> Self {
+    ) -> Result<Self, DataError> {
         check_sizes(episodes, protocol);
         let part = |part, per_class| {
             let refs: Vec<_> = episodes.iter().flat_map(|episode| episode.images(part)).collect();
-            let images = images::<B>(dataset, &refs, device);
+            let images = images::<B>(dataset, &refs, device)?;
             let [_, c, h, w] = images.dims();
-            images.reshape([episodes.len(), protocol.ways * per_class, c, h, w])
+            Ok(images.reshape([episodes.len(), protocol.ways * per_class, c, h, w]))
         };
-        let support = part(Part::Support, protocol.shots);
-        let queries = part(Part::Query, protocol.queries);
+        let support = part(Part::Support, protocol.shots)?;
+        let queries = part(Part::Query, protocol.queries)?;
         let label = |examples| labels(episodes.len(), protocol.ways, examples, device);
         let batch = Self::from(EpisodeTensors {
             support: Support {
@@ -279,7 +286,7 @@ impl<B: Backend> EpisodeBatch<B> {
             queries,
             query_labels: label(protocol.queries),
         });
-        Self { classes: Some(classes(dataset, episodes)), ..batch }
+        Ok(Self { classes: Some(classes(dataset, episodes)), ..batch })
     }
 }
 
@@ -321,19 +328,20 @@ fn check_sizes(episodes: &[Episode], protocol: Protocol) {
     }
 }
 
-/// The images that are shown, `[n, c, h, w]`, scaled on the device.
+/// The images that are shown, `[n, c, h, w]`, scaled on the device. Threads read those of a file side by side.
 pub(crate) fn images<B: Backend>(
     dataset: &(impl ClassDataset + ?Sized),
     refs: &[ImageRef],
     device: &B::Device,
-) -> Tensor<B, 4> {
+) -> Result<Tensor<B, 4>, DataError> {
     let shape = dataset.image_shape();
     let mut pixels = vec![0; refs.len() * shape.values()];
-    for (image, out) in refs.iter().zip(pixels.chunks_exact_mut(shape.values())) {
-        dataset.write_image(image.class, image.example, image.turn, out);
-    }
+    let places = pixels.par_chunks_exact_mut(shape.values()).zip(refs);
+    places.try_for_each(|(out, image)| {
+        dataset.write_image(image.class, image.example, image.turn, out)
+    })?;
     let dims = [refs.len(), shape.channels, shape.height, shape.width];
-    scale(as_floats(pixels, dims, device), dataset.scaling())
+    Ok(scale(as_floats(pixels, dims, device), dataset.scaling()))
 }
 
 /// Bytes as floats; they travel as bytes where the device can hold bytes.

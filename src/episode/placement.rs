@@ -11,7 +11,7 @@ use crate::data::ClassDataset;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataPlacement {
-    /// On the accelerator where the dataset is one block in memory and takes at most a quarter of
+    /// On the accelerator where the dataset is one block and takes at most a quarter of
     /// what is free there, or 1 GiB where that is not known; else on the host.
     #[default]
     Auto,
@@ -53,7 +53,7 @@ impl DataPlacement {
 }
 
 /// Checks that episodes of `dataset` can be gathered on `device`, with `room` bytes for its images. Images that
-/// are there already need no room.
+/// are there already need no room; those of a file need it on the host too, while they are read.
 fn fits<B: Backend>(
     dataset: &dyn ClassDataset,
     device: &B::Device,
@@ -65,7 +65,7 @@ fn fits<B: Backend>(
     let block = dataset.block().ok_or(EpisodeError::NoBlock)?;
     // An image and its turn are one number of 31 bits.
     let numbered = (dataset.image_shape().values() as u64) << 29;
-    let (bytes, room) = (block.pixels().len() as u64, room.min(largest).min(numbered));
+    let (bytes, room) = (block.bytes(), room.min(largest).min(numbered).min(block.room_on_host()));
     if bytes > room && !block.is_on::<B>(device) {
         return Err(EpisodeError::NoRoom { bytes, room });
     }

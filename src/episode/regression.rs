@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::{EpisodeError, Examples, Regression, TaskSource, uploaded};
-use crate::data::Functions;
+use crate::data::{DataError, Functions};
 
 /// Tasks that are worth a thread of their own.
 const TASKS_OF_A_THREAD: usize = 64;
@@ -70,7 +70,11 @@ impl RegressionSampler {
 impl TaskSource for RegressionSampler {
     type Kind = Regression;
 
-    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> RegressionBatch<B> {
+    fn tasks<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        device: &B::Device,
+    ) -> Result<RegressionBatch<B>, DataError> {
         let count = (indices.end - indices.start) as usize;
         let draw = |at| self.functions.draw(self.seed, indices.start + at as u64, self.examples());
         let (inputs, targets): (Vec<_>, Vec<_>) =
@@ -95,7 +99,10 @@ impl TaskSource for RegressionSampler {
                 targets: uploaded(of(&targets, length), [count, examples, length], device),
             }
         };
-        RegressionBatch { support: part(0, self.shots), queries: part(self.shots, self.queries) }
+        Ok(RegressionBatch {
+            support: part(0, self.shots),
+            queries: part(self.shots, self.queries),
+        })
     }
 
     fn test_batch_size(&self) -> usize {

@@ -9,7 +9,7 @@ use super::batch::Labels;
 use super::{
     Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, Protocol, TaskSource, draw,
 };
-use crate::data::{ClassDataset, ImageSet, QuarterTurn};
+use crate::data::{ClassDataset, DataError, ImageSet, QuarterTurn};
 use crate::random::{Purpose, Stream};
 
 /// Draws episodes: the one with index `i` is a pure function of the seed and `i`.
@@ -90,12 +90,27 @@ impl EpisodeSampler {
     ///
     /// # Panics
     /// Where images are to be on `device` and cannot, with the text of an [`EpisodeError`];
-    /// [`place_data`](TaskSource::place_data) tells before.
+    /// [`place_data`](TaskSource::place_data) tells before. And where [`try_batch`](Self::try_batch) fails.
     pub fn batch<B: Backend>(
         &self,
         indices: impl IntoIterator<Item = u64>,
         device: &B::Device,
     ) -> EpisodeBatch<B> {
+        self.try_batch(indices, device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same of images that may lie in a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    ///
+    /// # Panics
+    /// Where images are to be on `device` and cannot, as [`batch`](Self::batch).
+    pub fn try_batch<B: Backend>(
+        &self,
+        indices: impl IntoIterator<Item = u64>,
+        device: &B::Device,
+    ) -> Result<EpisodeBatch<B>, DataError> {
         let episodes: Vec<_> = indices.into_iter().map(|index| self.episode(index)).collect();
         let dataset = self.dataset();
         match self.data_on.decide::<B>(dataset, device, self.free) {
@@ -111,8 +126,12 @@ impl EpisodeSampler {
 impl TaskSource for EpisodeSampler {
     type Kind = Classification;
 
-    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> EpisodeBatch<B> {
-        self.batch(indices, device)
+    fn tasks<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        device: &B::Device,
+    ) -> Result<EpisodeBatch<B>, DataError> {
+        self.try_batch(indices, device)
     }
 
     fn place_data<B: Backend>(

@@ -4,6 +4,7 @@ use burn::tensor::backend::Backend;
 use serde_json::Value;
 
 use super::{DataPlacement, EpisodeError, EpisodeSampler, TaskKind};
+use crate::data::DataError;
 
 /// Where tasks come from: the one with index `i` is a pure function of the source and `i`.
 pub trait TaskSource {
@@ -11,11 +12,14 @@ pub trait TaskSource {
     type Kind: TaskKind;
 
     /// The tasks with these indices as tensors, in this order.
+    ///
+    /// # Errors
+    /// If data of a task lies in a file that cannot be read.
     fn tasks<B: Backend>(
         &self,
         indices: Range<u64>,
         device: &B::Device,
-    ) -> <Self::Kind as TaskKind>::Batch<B>;
+    ) -> Result<<Self::Kind as TaskKind>::Batch<B>, DataError>;
 
     /// Decides whether the data of tasks is kept on `device`, which has `_free` bytes free if that is known;
     /// called once for each device.

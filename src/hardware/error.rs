@@ -58,6 +58,9 @@ pub enum HardwareError {
     /// room left, and that room.
     #[error("{model} needs {need}; {}", room(.roomiest))]
     NoRoom { model: String, need: Bytes, roomiest: Option<(DeviceKey, Bytes)> },
+    /// Tasks of a trial that cannot be read.
+    #[error("{reason}")]
+    Tasks { reason: String },
     /// A device whose memory nobody counts.
     #[error(
         "the memory of {device} is not counted; on a CPU, install \

@@ -1,8 +1,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::CheckpointError;
+use super::{CheckpointError, EvaluationError};
 use crate::adapt::AdaptError;
+use crate::data::DataError;
 use crate::episode::EpisodeError;
 use crate::hardware::HardwareError;
 use crate::learners::Divergence;
@@ -113,6 +114,12 @@ pub enum TrainError {
     /// A device that cannot do what is asked of it, or not within its memory.
     #[error(transparent)]
     Hardware(#[from] HardwareError),
+    /// Data of tasks that cannot be read, before a step was made.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Data of tasks that can no longer be read.
+    #[error("after step {step}: {source}; training stopped{}", state_in(folder))]
+    UnreadableTasks { step: u64, source: DataError, folder: Option<PathBuf> },
     /// A checkpoint that cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -138,6 +145,15 @@ fn state_in(folder: &Option<PathBuf>) -> String {
     match folder {
         Some(folder) => format!("; the last good state is in {}", folder.display()),
         None => String::new(),
+    }
+}
+
+impl From<EvaluationError> for TrainError {
+    fn from(error: EvaluationError) -> Self {
+        match error {
+            EvaluationError::Parallel(error) => error.into(),
+            EvaluationError::Data(error) => error.into(),
+        }
     }
 }
 

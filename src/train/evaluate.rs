@@ -12,6 +12,7 @@ use burn::tensor::backend::Backend;
 use fewshot_models::BnStatistics;
 use serde::{Deserialize, Serialize};
 
+use crate::data::DataError;
 use crate::episode::{EpisodeSampler, Measure, Protocol, TaskKind, TaskSource};
 use crate::learners::{Learner, QueryNorm};
 use crate::parallel::{Communicator, ParallelError, Solo, gather_numbers};
@@ -63,6 +64,18 @@ pub struct Evaluation {
     pub episodes_per_s: f64,
 }
 
+/// Reason for which a test has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EvaluationError {
+    /// Processes that do not reach each other.
+    #[error(transparent)]
+    Parallel(#[from] ParallelError),
+    /// Data of a task that cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
 impl Evaluator {
     /// A test on the first `episodes` episodes of a sampler, with the learner's own batch-norm
     /// [`statistics`](Learner::statistics).
@@ -84,27 +97,29 @@ impl Evaluator {
     }
 
     /// Tests a classifier.
+    ///
+    /// # Panics
+    /// If images lie in a file that cannot be read, of which [`run_shared`](Self::run_shared) makes an error.
     pub fn run<B: Backend>(
         &self,
         learner: &impl Learner<B>,
         sampler: &EpisodeSampler,
         device: &B::Device,
     ) -> Evaluation {
-        self.run_shared(learner, sampler, device, &Solo)
-            .expect("one process alone has nobody to fail it")
+        self.run_shared(learner, sampler, device, &Solo).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Tests like [`run`](Self::run), with the episodes shared by the processes of `communicator`.
     ///
     /// # Errors
-    /// When the processes do not reach each other.
+    /// When the processes do not reach each other, or the data cannot be read.
     pub fn run_shared<B: Backend>(
         &self,
         learner: &impl Learner<B>,
         sampler: &EpisodeSampler,
         device: &B::Device,
         communicator: &dyn Communicator,
-    ) -> Result<Evaluation, ParallelError> {
+    ) -> Result<Evaluation, EvaluationError> {
         let start = Instant::now();
         let score = self.score_shared(learner, sampler, device, communicator)?;
         let Score { mean, ci95, .. } = score;
@@ -125,14 +140,17 @@ impl Evaluator {
     }
 
     /// Tests a learner of any kind of task.
+    ///
+    /// # Panics
+    /// If data of tasks lies in a file that cannot be read, of which [`score_shared`](Self::score_shared) makes an
+    /// error.
     pub fn score<B: Backend, T: TaskSource>(
         &self,
         learner: &impl Learner<B, T::Kind>,
         source: &T,
         device: &B::Device,
     ) -> Score {
-        self.score_shared(learner, source, device, &Solo)
-            .expect("one process alone has nobody to fail it")
+        self.score_shared(learner, source, device, &Solo).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Tests like [`score`](Self::score), with the tasks shared by the processes of `communicator`. All processes
@@ -140,19 +158,19 @@ impl Evaluator {
     /// is embedded by itself: which batch it is embedded in depends on the share of its process.
     ///
     /// # Errors
-    /// When the processes do not reach each other.
+    /// When the processes do not reach each other, or the data cannot be read.
     pub fn score_shared<B: Backend, T: TaskSource>(
         &self,
         learner: &impl Learner<B, T::Kind>,
         source: &T,
         device: &B::Device,
         communicator: &dyn Communicator,
-    ) -> Result<Score, ParallelError> {
+    ) -> Result<Score, EvaluationError> {
         let batch = source.test_batch_size();
         let batches = self.episodes.div_ceil(batch);
         let first = |rank: usize| (batches * rank / communicator.size() * batch).min(self.episodes);
         let tasks = first(communicator.rank())..first(communicator.rank() + 1);
-        let scores = self.scores(learner, source, device, tasks);
+        let scores = self.scores(learner, source, device, tasks)?;
         let scores = gather_numbers(communicator, &scores)?.concat();
         Ok(Score::new(T::Kind::MEASURE, &scores))
     }
@@ -163,7 +181,7 @@ impl Evaluator {
         source: &T,
         device: &B::Device,
         tasks: Range<usize>,
-    ) -> Vec<f64> {
+    ) -> Result<Vec<f64>, DataError> {
         let statistics = self.statistics.unwrap_or(learner.statistics());
         if statistics == BnStatistics::Running
             && let (Some(learner), Some(sampler)) = (learner.on_embeddings(), source.episodes())
@@ -174,12 +192,12 @@ impl Evaluator {
         let batch_size = source.test_batch_size();
         for first in tasks.clone().step_by(batch_size) {
             let last = (first + batch_size).min(tasks.end);
-            let batch = source.tasks::<B>(first as u64..last as u64, device);
+            let batch = source.tasks::<B>(first as u64..last as u64, device)?;
             let outputs = learner.outputs(&batch, statistics);
             let targets = T::Kind::queries_of(&batch, 0..last - first).targets;
             scores.extend(T::Kind::scores(outputs, targets).into_data().iter::<f64>());
         }
-        scores
+        Ok(scores)
     }
 }
 

@@ -7,6 +7,7 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot_models::nn::draw;
 
 use super::TrainError;
+use crate::data::DataError;
 use crate::episode::TaskSource;
 use crate::hardware::{
     Bytes, HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, find_batch_size,
@@ -97,22 +98,23 @@ where
 {
     // A copy of what was not drawn yet would draw values of its own.
     draw::<B, L>(learner);
-    learner.check(&source.tasks::<B>(0..1, device))?;
+    learner.check(&source.tasks::<B>(0..1, device)?)?;
     let key = learner.draws().then(|| backend_key::<B>(device));
     let seed = key.map(|key| Stream::new(key, Purpose::AfterTrials, [0, 0]).seed());
     Ok(move |tasks: usize| {
         // What earlier trials left there would not be asked for again.
         release::<B>(device);
         let before = learner.clone().into_record();
-        let train = || {
+        let train = || -> Result<(), DataError> {
             let (mut learner, mut optimizer) = (learner.clone(), optimizer.clone());
             for step in 0..STEPS as u64 {
                 let first = step * tasks as u64;
-                let batch = source.tasks::<B>(first..first + tasks as u64, device);
+                let batch = source.tasks::<B>(first..first + tasks as u64, device)?;
                 learner.at_step(step);
                 let gradients = learner.meta_gradients(&batch, LossScale::ONE).gradients;
                 learner = optimizer.step(RATE, learner, gradients.into_parts().0);
             }
+            Ok(())
         };
         let measure = || guarded::<B, _>(device, train);
         let (done, report) = MemoryScope::measure::<B, _>(device, measure);
@@ -124,7 +126,7 @@ where
             B::seed(device, seed);
         }
         release::<B>(device);
-        done?;
+        done?.map_err(|error| HardwareError::Tasks { reason: error.to_string() })?;
         let no_meter = || HardwareError::NoMeter { device: format!("{device:?}") };
         report.peak.ok_or_else(no_meter)
     })

@@ -26,7 +26,9 @@ pub use checkpoint::{Checkpoint, CheckpointError};
 #[cfg(feature = "train-tui")]
 pub use dashboard::dashboard;
 pub use error::TrainError;
-pub use evaluate::{Evaluation, Evaluator, FeatureEvaluation, FeatureTest, Score, embed_all};
+pub use evaluate::{
+    Evaluation, EvaluationError, Evaluator, FeatureEvaluation, FeatureTest, Score, embed_all,
+};
 pub use event::{Event, print_lines};
 pub use meta_batch::{find_meta_batch, fit_meta_batch};
 pub use metrics::{StepMetrics, ValidationMetrics};

@@ -8,6 +8,7 @@ use super::TrainError;
 use super::averages::{self, Averages};
 use super::micro_batches::MicroBatches;
 use super::replica_group::ReplicaGroup;
+use crate::data::DataError;
 use crate::episode::{TaskKind, TaskSource};
 use crate::hardware::to_device;
 use crate::learners::{MetaGradients, MetaLearner};
@@ -50,7 +51,7 @@ impl<T: TaskSource> StepTasks<'_, T> {
         &self,
         part: usize,
         device: &B::Device,
-    ) -> <T::Kind as TaskKind>::Batch<B> {
+    ) -> Result<<T::Kind as TaskKind>::Batch<B>, DataError> {
         let tasks = self.parts.tasks(part);
         let tasks = self.first + tasks.start as u64..self.first + tasks.end as u64;
         phase_on::<B, _>(Phase::Data, device, || self.source.tasks::<B>(tasks, device))
@@ -78,7 +79,7 @@ where
         return from_parts::<B, T, L>(learner, tasks, group, scale);
     }
     let device = &group.devices[0];
-    let batch = tasks.batch::<B>(0, device);
+    let batch = tasks.batch::<B>(0, device)?;
     let MetaGradients { loss, score, gradients } =
         phase_on::<B, _>(Phase::Forward, device, || learner.meta_gradients(&batch, scale));
     Ok((learner, StepGradients { figures: LossAndScore::OnDevice([loss, score]), gradients }))
@@ -112,15 +113,16 @@ where
         let pending: Vec<_> = parts
             .map(|(index, part)| {
                 let device = &group.devices[index];
-                let batch = tasks.batch::<B>(part, device);
+                let batch = tasks.batch::<B>(part, device)?;
                 // A part must not move the averages that another one begins with.
                 let replica = replicas[index].clone();
                 let forward = || replica.meta_gradients(&batch, scale);
                 let gradients = phase_on::<B, _>(Phase::Forward, device, forward);
                 let [count, each, ..] = T::Kind::queries(&batch).dims();
-                (index, part, PendingPart::<B, L> { replica, queries: count * each, gradients })
+                let pending = PendingPart::<B, L> { replica, queries: count * each, gradients };
+                Ok((index, part, pending))
             })
-            .collect();
+            .collect::<Result<_, TrainError>>()?;
         for (index, part, pending) in pending {
             sums[index].leaf(part, pending.finish(&before)?)?;
         }
@@ -297,7 +299,7 @@ mod tests {
         let ends: Vec<Vec<f32>> = (10..10 + TASKS as u64)
             .map(|task| {
                 let replica = learner.clone();
-                let batch = source.tasks::<B>(task..task + 1, &Default::default());
+                let batch = source.tasks::<B>(task..task + 1, &Default::default()).unwrap();
                 let gradients = replica.meta_gradients(&batch, LossScale::ONE).gradients;
                 let (gradients, _) = gradients.into_parts();
                 let mut all = All { gradients: &gradients, values: [vec![], vec![]] };

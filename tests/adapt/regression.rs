@@ -159,7 +159,7 @@ fn tasks_without_examples_are_refused() {
 #[test]
 fn a_task_is_the_same_whatever_range_it_is_drawn_in() {
     let drawn = |seed, indices: std::ops::Range<u64>, place| {
-        let batch = waves(seed).tasks::<Flex>(indices, &Default::default());
+        let batch = waves(seed).tasks::<Flex>(indices, &Default::default()).unwrap();
         let RegressionBatch { support, queries } = batch;
         assert_eq!(support.inputs.dims()[1..], [5, 1, 1, 1]);
         assert_eq!(queries.inputs.dims()[1..], [7, 1, 1, 1]);

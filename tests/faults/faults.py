@@ -20,7 +20,7 @@ import urllib.request
 from pathlib import Path
 from shutil import rmtree
 
-from files import PATIENCE, TRAIN, Fault, check, checkpoint, fixture, fresh, left_behind, model, png, run
+from files import PATIENCE, TRAIN, Fault, check, checkpoint, digest, fixture, fresh, left_behind, model, png, run
 
 ERRORS = {
     "open": ["EIO", "EINTR"],
@@ -82,6 +82,14 @@ class Train(Command):
         check(self.state(root) == new, "resumed, the checkpoints are others")
 
 
+class Pack(Command):
+    """A pack is whole or absent, byte for byte."""
+
+    def state(self, root):
+        path = root / self.file
+        return digest(path.read_bytes()) if path.exists() else None
+
+
 class Serve(Command):
     """An addition that is answered with 201 is in the file, any other is not."""
 
@@ -126,6 +134,7 @@ COMMANDS = [
     Command("adapt --add", "adapt m.fewshot --add more/blue --threads 2".split(), "m.fewshot"),
     Train("train", ["train", "--data", "folder:pictures", *TRAIN, "--steps", "4", "--out", "run2"], "run2"),
     Command("embed", "embed run --data folder:pictures --to f.safetensors --threads 2".split(), "f.safetensors"),
+    Pack("data pack", "data pack folder:pictures --image-size 16 --to p.pack".split(), "p.pack"),
     Serve("serve", "serve m.fewshot --port 0 --threads 2".split(), "m.fewshot"),
 ]
 

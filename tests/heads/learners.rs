@@ -7,7 +7,6 @@ use burn::module::AutodiffModule;
 use burn::tensor::{ElementConversion, Int, Tensor};
 use fewshot::adapt::AdaptError;
 use fewshot::data::GlyphsConfig;
-use fewshot::episode::TaskSource;
 use fewshot::learners::heads::{AnyHead, BdCspn, Head, SimpleShot};
 use fewshot::learners::{BaseClassifier, BaseClassifierConfig, BaseLogits, EmbeddingLearner};
 use fewshot::models::Conv4;
@@ -155,7 +154,7 @@ fn episodes_of_unknown_classes_are_refused() {
 fn episodes_train_encoder_and_head() {
     let device = Default::default();
     let sampler = sampler();
-    let batch = sampler.tasks::<Flex>(0..20, &device);
+    let batch = sampler.batch::<Flex>(0..20, &device);
     let trained_on_episodes = [
         "prototypes",
         "simpleshot",

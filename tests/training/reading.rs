@@ -14,6 +14,7 @@ use burn::module::{AutodiffModule, Module, ModuleDisplay, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot::data::DataError;
 use fewshot::episode::{Classification, TaskSource};
 use fewshot::learners::MetaGradients;
 use fewshot::models::{BnStatistics, Conv4};
@@ -36,13 +37,17 @@ struct Damaged {
 impl TaskSource for Damaged {
     type Kind = Classification;
 
-    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> EpisodeBatch<B> {
+    fn tasks<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        device: &B::Device,
+    ) -> Result<EpisodeBatch<B>, DataError> {
         let damaged = self.at.is_some_and(|at| indices.contains(&at));
-        let mut batch = TaskSource::tasks::<B>(&self.episodes, indices, device);
+        let mut batch = TaskSource::tasks::<B>(&self.episodes, indices, device)?;
         if damaged {
             batch.queries = batch.queries.clone() * f32::NAN;
         }
-        batch
+        Ok(batch)
     }
 
     fn test_batch_size(&self) -> usize {

@@ -3,6 +3,7 @@
 mod device;
 mod eval;
 mod inner;
+mod pack;
 mod read;
 mod scale;
 mod train;
@@ -14,6 +15,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
 pub(crate) use eval::{EVAL_HELP, EvalArgs};
 pub(crate) use inner::InnerArgs;
+pub(crate) use pack::{PACK_HELP, PackArgs};
 pub(crate) use read::ReadArgs;
 pub(crate) use train::{COSINE_SCALE, ClassicalArgs, TRAIN_HELP, TrainArgs, TrainOn};
 

@@ -49,7 +49,7 @@ pub(super) fn network<B: AutodiffBackend>(
     let without_averages = settings.inner.is_some().then_some(method);
     let data = settings.data.to_string();
     let run = TrainingRun::new(name.to_string(), (method.to_string(), data), &path)?;
-    let (conv4, shades) = (settings.network()?, settings.data.shades());
+    let (conv4, shades) = (settings.network()?, settings.shades());
     let origin = TrainedNetwork { conv4, shades, run: Some(run) };
     let method = match (method, settings.metric) {
         (Method::Protonet, Metric::SquaredEuclidean) => "prototypes",

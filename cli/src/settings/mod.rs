@@ -6,7 +6,7 @@ mod inner;
 mod outer;
 
 use burn::module::AutodiffModule;
-use fewshot::data::{ClassDataset, ImageSet, ImageShape, Split, Splits};
+use fewshot::data::{ClassDataset, ImageSet, ImageShape, Shades, Split, Splits};
 use fewshot::episode::Protocol;
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::heads::{AnyHead, PrototypeScore, Prototypes};
@@ -107,7 +107,7 @@ impl RunSettings {
                     false => Source::OtherFormat,
                 };
                 if !matches!(settings.data, ImageSpec::Files(..)) {
-                    settings.folder = data.default_options();
+                    settings.folder = data.default_options()?;
                 }
                 settings.data = data.clone();
             }
@@ -160,6 +160,11 @@ impl RunSettings {
             return Err(failed!("the checkpoint takes images of {expected}, {data} has {image}"));
         }
         Ok(images)
+    }
+
+    /// Treatment of shades that turns pictures into images like those of the data.
+    pub(crate) fn shades(&self) -> Shades {
+        self.folder.shades.unwrap_or_else(|| self.data.shades())
     }
 
     /// Warns if the data may have changed and the run does not keep its classes.

@@ -23,7 +23,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     data.refuse_other_options(args.split, of_files)?;
     let data = data.absolute();
     let split = args.split.unwrap_or(Split::Vinyals);
-    let default = data.default_options();
+    let default = data.default_options()?;
     let folder = args.read.over(FolderOptions {
         size: args.image_size.unwrap_or(default.size),
         color: if args.grey { Color::Grey } else { default.color },

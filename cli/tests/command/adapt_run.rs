@@ -72,7 +72,7 @@ fn features_are_those_of_the_learner_on_images_that_it_trains_on() {
         assert_eq!(read.class_name(class), examples.class_name(class));
         for (example, row) in examples.rows_of(class).enumerate() {
             let mut bytes = vec![0; 3 * SIDE * SIDE];
-            read.write_image(class, example, QuarterTurn::R0, &mut bytes);
+            read.write_image(class, example, QuarterTurn::R0, &mut bytes).unwrap();
             let values: Vec<_> =
                 bytes.iter().map(|&byte| f32::from(byte) * (1.0 / 255.0)).collect();
             let image = TensorData::new(values, [1, 3, SIDE, SIDE]);

@@ -4,10 +4,11 @@ mod read;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{DataError, ImageSet, ImageShape, PictureLimits, Result, Splits};
+use crate::data::{DataError, ImageSet, ImageShape, PackWriter, PictureLimits, Result, Splits};
 
 pub(super) use super::decode::decode_file;
 use listing::classes_of;
@@ -45,8 +46,18 @@ pub enum OnBroken {
     Skip,
 }
 
+/// The place of the pixels that a reader decodes.
+#[derive(Clone, Debug, Default)]
+pub enum PixelStore {
+    /// Memory, which has to hold all of them.
+    #[default]
+    Memory,
+    /// A pack, which is still to be [finished](PackWriter::finish); memory holds a few images at a time.
+    Pack(Arc<PackWriter>),
+}
+
 /// Options for reading images of any source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ReadOptions {
     /// Pixels from top to bottom that every image is stretched to.
     pub height: usize,
@@ -58,14 +69,16 @@ pub struct ReadOptions {
     pub on_broken: OnBroken,
     /// The largest image in a file that is decoded.
     pub limits: PictureLimits,
+    /// The place of the pixels.
+    pub store: PixelStore,
 }
 
 impl ReadOptions {
     /// Images of `side` x `side` pixels in red, green and blue; a broken one is an error.
     pub fn square(side: usize) -> Self {
         let (color, on_broken) = (Color::default(), OnBroken::default());
-        let limits = PictureLimits::default();
-        Self { height: side, width: side, color, on_broken, limits }
+        let (limits, store) = (PictureLimits::default(), PixelStore::default());
+        Self { height: side, width: side, color, on_broken, limits, store }
     }
 
     pub(super) fn shape(&self) -> Result<ImageShape> {
@@ -139,6 +152,12 @@ pub struct FolderReport<D> {
 }
 
 impl<D> FolderReport<D> {
+    /// Data of which nothing was left out.
+    pub fn whole(data: D) -> Self {
+        let (skipped, duplicates, contradictions) = Default::default();
+        Self { data, skipped, duplicates, contradictions, repeated_rows: 0 }
+    }
+
     /// The same with other data.
     pub fn map<T>(self, make: impl FnOnce(D) -> T) -> FolderReport<T> {
         let Self { data, skipped, duplicates, contradictions, repeated_rows } = self;
@@ -158,7 +177,8 @@ impl<D> FolderReport<D> {
 /// tif or tiff are images, their format is recognised by their content; those ending in avif, heic or heif are broken
 /// ones. Other files and everything hidden are passed over: names that begin with a dot, and folders that systems make
 /// (`__MACOSX`, `@eaDir`, `$RECYCLE.BIN`). Links are followed, into each folder once. Classes and images are taken in
-/// order of name, so the same folder gives the same set everywhere. All images are held in memory, one byte a value.
+/// order of name, so the same folder gives the same set everywhere. All images are held in memory, one byte a value,
+/// unless they go to a [pack](PixelStore::Pack).
 ///
 /// # Conventions
 /// Images are stretched to the size wanted, not cropped, with a triangle filter that widens as the

@@ -5,10 +5,10 @@ use image::DynamicImage;
 use image::imageops::{self, FilterType};
 use rayon::prelude::*;
 
-use super::{BrokenImage, FolderReport, OnBroken, ReadOptions, decode_file};
+use super::{BrokenImage, FolderReport, OnBroken, PixelStore, ReadOptions, decode_file};
 use crate::data::equal_files::Distinct;
 use crate::data::needed_memory::check_memory;
-use crate::data::{DataError, ImageSet, ImageShape, PictureLimits, Result};
+use crate::data::{DataError, ImageSet, ImageShape, PackWriter, PictureLimits, Result};
 
 /// The name of a class and its images, found but not decoded.
 pub(in crate::data) type Class<E> = (String, Vec<E>);
@@ -45,23 +45,64 @@ pub(in crate::data) fn read<E: Source>(
     let shape = options.shape()?;
     let Distinct { classes, duplicates, contradictions } = Distinct::new(classes)?;
     let images: Vec<&E> = classes.iter().flat_map(|(_, images)| images).copied().collect();
-    check_memory(images.len(), shape)?;
+    let decode = |images: &[&E]| decoded(images, shape, |image| decode(image, options.limits));
+    let (pixels, faults) = match &options.store {
+        PixelStore::Memory => {
+            check_memory(images.len(), shape)?;
+            let Decoded { pixels, faults } = decode(&images)?;
+            (pixels, faults)
+        }
+        PixelStore::Pack(pack) => (Vec::new(), append(&images, shape, pack, decode)?),
+    };
+    let whole: Vec<bool> = faults.iter().map(Option::is_none).collect();
+    let skipped = skipped(faults, options.on_broken)?;
+    let counts = whole_of(&classes, &whole)?.into_iter().map(|(name, of)| (name, of.len()));
+    let data = match &options.store {
+        PixelStore::Memory => ImageSet::new(shape, pixels, counts)?,
+        PixelStore::Pack(pack) => pack.images(shape, counts)?,
+    };
+    Ok(FolderReport { data, skipped, duplicates, contradictions, repeated_rows: 0 })
+}
+
+/// Bytes of images that are decoded before they are written to a pack.
+const AT_A_TIME: usize = 1 << 26;
+
+/// The pixels of the images that could be decoded, and the fault in each other one.
+struct Decoded {
+    pixels: Vec<u8>,
+    faults: Vec<Option<BrokenImage>>,
+}
+
+fn decoded<E: Sync>(
+    images: &[&E],
+    shape: ImageShape,
+    decode: impl Fn(&E) -> Result<DynamicImage> + Sync,
+) -> Result<Decoded> {
     let mut pixels = vec![0; images.len() * shape.values()];
     let faults: Vec<Option<BrokenImage>> = pixels
         .par_chunks_exact_mut(shape.values())
-        .zip(&images)
-        .map(|(out, image)| {
-            let decoded = decode(image, options.limits);
-            fault_of(decoded.map(|image| write_pixels(image, shape, out)))
-        })
+        .zip(images)
+        .map(|(out, image)| fault_of(decode(image).map(|image| write_pixels(image, shape, out))))
         .collect::<Result<_, _>>()?;
+    close_gaps(&mut pixels, &faults, shape.values());
+    Ok(Decoded { pixels, faults })
+}
 
-    let whole: Vec<bool> = faults.iter().map(Option::is_none).collect();
-    let skipped = skipped(faults, options.on_broken)?;
-    close_gaps(&mut pixels, &whole, shape.values());
-    let counts = whole_of(&classes, &whole)?.into_iter().map(|(name, of)| (name, of.len()));
-    let data = ImageSet::new(shape, pixels, counts.collect::<Vec<_>>())?;
-    Ok(FolderReport { data, skipped, duplicates, contradictions, repeated_rows: 0 })
+/// Decodes the images into a pack, a few at a time.
+fn append<E>(
+    images: &[&E],
+    shape: ImageShape,
+    pack: &PackWriter,
+    decode: impl Fn(&[&E]) -> Result<Decoded>,
+) -> Result<Vec<Option<BrokenImage>>> {
+    pack.restart()?;
+    let mut faults = Vec::with_capacity(images.len());
+    for images in images.chunks((AT_A_TIME / shape.values()).max(1)) {
+        let decoded = decode(images)?;
+        pack.append(&decoded.pixels)?;
+        faults.extend(decoded.faults);
+    }
+    Ok(faults)
 }
 
 /// Classes by name, each with its files of pictures.
@@ -145,9 +186,9 @@ fn stretched(image: DynamicImage, shape: ImageShape) -> Vec<u8> {
 }
 
 /// Moves the images that were read to the front, in order, and drops the rest.
-fn close_gaps(pixels: &mut Vec<u8>, whole: &[bool], values: usize) {
+fn close_gaps(pixels: &mut Vec<u8>, faults: &[Option<BrokenImage>], values: usize) {
     let mut count = 0;
-    for (image, _) in whole.iter().enumerate().filter(|&(_, &whole)| whole) {
+    for (image, _) in faults.iter().enumerate().filter(|(_, fault)| fault.is_none()) {
         pixels.copy_within(image * values..(image + 1) * values, count * values);
         count += 1;
     }

@@ -7,15 +7,14 @@ use super::*;
 use crate::data::ClassDataset;
 use crate::data::image_files::{image, names, pictures as folder, put};
 
-const RGB: ReadOptions = ReadOptions {
-    height: 28,
-    width: 28,
-    color: Color::Rgb,
-    on_broken: OnBroken::Fail,
-    limits: PictureLimits { pixels: 1_000_000 },
-};
-const GREY: ReadOptions = ReadOptions { color: Color::Grey, ..RGB };
-const SKIPPING: ReadOptions = ReadOptions { on_broken: OnBroken::Skip, ..RGB };
+const RGB: ReadOptions = small(Color::Rgb, OnBroken::Fail);
+const GREY: ReadOptions = small(Color::Grey, OnBroken::Fail);
+const SKIPPING: ReadOptions = small(Color::Rgb, OnBroken::Skip);
+
+const fn small(color: Color, on_broken: OnBroken) -> ReadOptions {
+    let (limits, store) = (PictureLimits { pixels: 1_000_000 }, PixelStore::Memory);
+    ReadOptions { height: 28, width: 28, color, on_broken, limits, store }
+}
 
 #[test]
 fn subfolders_are_classes_in_order_of_name() {

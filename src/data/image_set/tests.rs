@@ -8,7 +8,7 @@ fn colored() -> ImageSet {
 
 fn image(set: &ImageSet, class: usize, example: usize, turn: QuarterTurn) -> Vec<u8> {
     let mut out = vec![0; set.image_shape().values()];
-    set.write_image(class, example, turn, &mut out);
+    set.write_image(class, example, turn, &mut out).unwrap();
     out
 }
 
@@ -16,7 +16,7 @@ fn image(set: &ImageSet, class: usize, example: usize, turn: QuarterTurn) -> Vec
 fn images_lie_one_after_another_class_after_class() {
     let set = colored();
     assert_eq!((set.classes(), set.examples(0), set.examples(1)), (2, 2, 1));
-    assert_eq!((set.images(), set.pixels.pixels().len()), (3, 36));
+    assert_eq!((set.images(), set.pixels.bytes()), (3, 36));
     assert_eq!(image(&set, 0, 1, QuarterTurn::R0), (12..24).collect::<Vec<_>>());
     assert_eq!(image(&set, 1, 0, QuarterTurn::R0), (24..36).collect::<Vec<_>>());
 }

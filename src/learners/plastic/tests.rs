@@ -6,7 +6,7 @@ use fewshot_models::{Mlp, MlpConfig};
 
 use super::*;
 use crate::data::{Glyphs, GlyphsConfig};
-use crate::episode::{EpisodeSampler, Protocol, TaskSource};
+use crate::episode::{EpisodeSampler, Protocol};
 use crate::learners::accuracies;
 use crate::optim::Adam;
 use crate::precision::LossScale;
@@ -27,7 +27,7 @@ fn glyphs(train: bool, protocol: Protocol) -> EpisodeSampler {
 }
 
 fn batch<B: Backend>(protocol: Protocol) -> EpisodeBatch<B> {
-    glyphs(true, protocol).tasks(0..2, &Default::default())
+    glyphs(true, protocol).batch(0..2, &Default::default())
 }
 
 fn read<const D: usize>(tensor: Tensor<Flex, D>) -> Vec<f32> {
@@ -145,7 +145,7 @@ fn another_number_of_ways_is_refused() {
 
 fn accuracy(learner: &Plastic<Flex, Mlp<Flex>>) -> f32 {
     let batch: EpisodeBatch<Flex> =
-        glyphs(false, Protocol::new(5, 1)).tasks(0..100, &Default::default());
+        glyphs(false, Protocol::new(5, 1)).batch(0..100, &Default::default());
     let labels: Tensor<Flex, 2, Int> = batch.query_labels.clone();
     read(accuracies(learner.outputs(&batch, BnStatistics::Running), labels).mean())[0]
 }
@@ -156,7 +156,7 @@ fn training_on_glyphs_teaches_to_bind_new_glyphs() {
     let mut optimizer = Adam::new().init();
     let tasks = glyphs(true, Protocol::new(5, 1).with_queries(3));
     for step in 0..150 {
-        let batch = tasks.tasks(step * 8..(step + 1) * 8, &Default::default());
+        let batch = tasks.batch(step * 8..(step + 1) * 8, &Default::default());
         let gradients = learner.meta_gradients(&batch, LossScale::ONE).gradients;
         learner = optimizer.step(3e-3, learner, gradients.into_parts().0);
     }

@@ -70,7 +70,7 @@ pub(super) fn image_accuracies<B: Backend>(
     sampler: &EpisodeSampler,
     device: &B::Device,
     episodes: Range<usize>,
-) -> Vec<f64> {
+) -> Result<Vec<f64>, DataError> {
     EmbeddedTest::new(learner, sampler, device, LIMITS).run(episodes)
 }
 
@@ -101,25 +101,26 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         Self { learner, sampler, device, limits, rows, embeddings, length, accuracies }
     }
 
-    fn run(mut self, episodes: Range<usize>) -> Vec<f64> {
+    fn run(mut self, episodes: Range<usize>) -> Result<Vec<f64>, DataError> {
         for first in episodes.clone().step_by(self.limits.drawn) {
             let drawn = first..(first + self.limits.drawn).min(episodes.end);
             let draw = |index| self.sampler.episode(index as u64);
             let drawn: Vec<_> = drawn.into_par_iter().map(draw).collect();
-            self.test(&drawn);
+            self.test(&drawn)?;
         }
-        self.accuracies
+        Ok(self.accuracies)
     }
 
     /// Embeds the new images, and tests. Where there is no room for all of them, the embeddings before are
     /// forgotten; where there is still none, one half of the episodes comes after the other.
-    fn test(&mut self, episodes: &[Episode]) {
+    fn test(&mut self, episodes: &[Episode]) -> Result<(), DataError> {
         let before = self.rows.len();
         let new = self.number(episodes);
-        let numbers = self.rows.len() * self.length(&new);
+        let numbers = self.rows.len() * self.length(&new)?;
         if numbers <= self.limits.memory || before == 0 && episodes.len() == 1 {
-            self.embed(&new);
-            return self.classify(episodes);
+            self.embed(&new)?;
+            self.classify(episodes);
+            return Ok(());
         }
         self.rows.clear();
         self.embeddings = None;
@@ -127,8 +128,8 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
             return self.test(episodes);
         }
         let (first, last) = episodes.split_at(episodes.len() / 2);
-        self.test(first);
-        self.test(last);
+        self.test(first)?;
+        self.test(last)
     }
 
     /// Gives rows to the images that have none, and returns them.
@@ -145,27 +146,31 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
     }
 
     /// Length of an embedding; the first time an image is asked.
-    fn length(&mut self, images: &[ImageRef]) -> usize {
-        if self.length.is_none() {
-            self.length = images.first().map(|&image| self.embedded(&[image]).dims()[1]);
+    fn length(&mut self, images: &[ImageRef]) -> Result<usize, DataError> {
+        if self.length.is_none()
+            && let Some(&image) = images.first()
+        {
+            self.length = Some(self.embedded(&[image])?.dims()[1]);
         }
-        self.length.expect("the first episode shows images")
+        Ok(self.length.expect("the first episode shows images"))
     }
 
-    fn embedded(&self, refs: &[ImageRef]) -> Tensor<B, 2> {
-        let images = images(self.sampler.dataset(), refs, self.device);
+    fn embedded(&self, refs: &[ImageRef]) -> Result<Tensor<B, 2>, DataError> {
+        let images = images(self.sampler.dataset(), refs, self.device)?;
         // On a backend that differentiates nobody will ask for gradients.
-        self.learner.embed(images).detach()
+        Ok(self.learner.embed(images).detach())
     }
 
     /// Appends the embeddings of images whose rows are the next ones.
-    fn embed(&mut self, refs: &[ImageRef]) {
+    fn embed(&mut self, refs: &[ImageRef]) -> Result<(), DataError> {
         if refs.is_empty() {
-            return;
+            return Ok(());
         }
         let new = refs.chunks(self.limits.batch).map(|batch| self.embedded(batch));
-        let all: Vec<_> = self.embeddings.iter().cloned().chain(new).collect();
+        let all: Vec<_> =
+            self.embeddings.iter().cloned().map(Ok).chain(new).collect::<Result<_, _>>()?;
         self.embeddings = Some(Tensor::cat(all, 0));
+        Ok(())
     }
 
     /// Classifies the queries of episodes of which all images have embeddings.
@@ -185,7 +190,7 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
 /// The embeddings of all images of a dataset, upright.
 ///
 /// # Errors
-/// Where two classes have one name, or an embedding is not finite.
+/// Where two classes have one name, an embedding is not finite, or images lie in a file that cannot be read.
 pub fn embed_all<B: Backend>(
     learner: &dyn OnEmbeddings<B>,
     dataset: &dyn ClassDataset,
@@ -199,7 +204,7 @@ pub fn embed_all<B: Backend>(
         let mut rows = Vec::new();
         for batch in refs.chunks(LIMITS.batch) {
             // On a backend that differentiates nobody will ask for gradients.
-            let embedded = learner.embed(images(dataset, batch, device)).detach();
+            let embedded = learner.embed(images(dataset, batch, device)?).detach();
             length = embedded.dims()[1];
             rows.extend(embedded.into_data().iter::<f32>());
         }

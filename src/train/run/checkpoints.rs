@@ -108,7 +108,8 @@ where
         let validation = phase(Phase::Validate, || {
             let evaluator = Evaluator::new(*tasks);
             evaluator.score_shared(&learner, source, self.device(), &*self.group.communicator)
-        })?;
+        });
+        let validation = validation.map_err(|error| self.stopped(error.into()))?;
         if !validation.mean.is_finite() {
             let (mean, step) = (validation.mean, self.progress.step);
             return Err(TrainError::NonFiniteValidation { mean, step, folder: self.folder_path() });

@@ -162,7 +162,7 @@ where
             deferred,
             reads: 0,
         };
-        let first = run.source.tasks::<B>(0..1, run.device());
+        let first = run.source.tasks::<B>(0..1, run.device())?;
         run.learner().check(&first)?;
         run.settings = run.all_settings();
         run.agree()?;
@@ -231,7 +231,7 @@ where
         self.clock = Clock::start();
         while self.progress.step < steps && !self.exhausted() {
             let before = self.progress.step;
-            self.step()?;
+            self.step().map_err(|error| self.stopped(error))?;
             self.check_device()?;
             let step = self.progress.step;
             let moved = step > before;
@@ -267,6 +267,15 @@ where
         let failure = Box::new(HardwareError::Failed { device, reason });
         let (step, folder) = (self.progress.step, self.folder_path());
         Err(TrainError::Device { step, phase: None, failure, folder })
+    }
+
+    /// The error of a step, with the place of the last good state where data could not be read.
+    fn stopped(&self, error: TrainError) -> TrainError {
+        let (step, folder) = (self.progress.step, self.folder_path());
+        match error {
+            TrainError::Data(source) => TrainError::UnreadableTasks { step, source, folder },
+            other => other,
+        }
     }
 
     /// One process speaks for all.

@@ -147,7 +147,9 @@ where
         let mut mine = (rank * size..(rank + 1) * size)
             .flat_map(|replica| self.parts.replica_parts(replica, self.group.count()));
         let divergence = mine.find_map(|part| {
-            let divergence = self.learner().divergence(&tasks.batch::<B>(part, self.device()))?;
+            // Tasks that can no longer be read leave the loss that was found.
+            let batch = tasks.batch::<B>(part, self.device()).ok()?;
+            let divergence = self.learner().divergence(&batch)?;
             let task = self.parts.tasks(part).start + divergence.task;
             Some(Divergence { task, ..divergence })
         });

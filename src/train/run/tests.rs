@@ -9,7 +9,7 @@ use fewshot_models::Conv4Config;
 use serde_json::Value;
 
 use super::*;
-use crate::data::{Glyphs, GlyphsConfig};
+use crate::data::{DataError, Glyphs, GlyphsConfig};
 use crate::episode::{EpisodeSampler, Protocol, TaskKind};
 use crate::learners::ProtoNet;
 use crate::optim::Adam;
@@ -38,7 +38,7 @@ impl TaskSource for Tasks {
         &self,
         indices: Range<u64>,
         device: &B::Device,
-    ) -> <Self::Kind as TaskKind>::Batch<B> {
+    ) -> Result<<Self::Kind as TaskKind>::Batch<B>, DataError> {
         match self.happens {
             Happens::Allocation(floats) if indices.contains(&3) => {
                 let _ = Tensor::<B, 1>::zeros([floats], device).sum().into_scalar();

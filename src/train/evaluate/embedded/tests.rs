@@ -51,7 +51,9 @@ struct Pixels {
 
 impl Pixels {
     fn embedded(&self, limits: Limits, sampler: &EpisodeSampler) -> Vec<usize> {
-        EmbeddedTest::<B>::new(self, sampler, &Default::default(), limits).run(0..EPISODES);
+        EmbeddedTest::<B>::new(self, sampler, &Default::default(), limits)
+            .run(0..EPISODES)
+            .unwrap();
         self.batches.take()
     }
 }
@@ -94,7 +96,7 @@ fn every_episode_has_the_accuracy_that_it_has_by_its_images() {
             [AMPLE, TIGHT, Limits { memory: 50 * 4, ..TIGHT }, Limits { launch: 4, ..AMPLE }]
         {
             let test = |episodes| {
-                EmbeddedTest::<B>::new(&learner, &sampler, &device, limits).run(episodes)
+                EmbeddedTest::<B>::new(&learner, &sampler, &device, limits).run(episodes).unwrap()
             };
             assert_eq!(test(0..EPISODES), expected, "{limits:?}");
             assert_eq!([test(0..9), test(9..EPISODES)].concat(), expected, "{limits:?}");
@@ -114,7 +116,7 @@ fn an_embedding_is_the_same_in_any_batch_but_for_rounding() {
         let learner = ProtoNet::<B, _>::new(network.init(&device));
         let embedded = |batch: usize| {
             let images = shown.chunks(batch).map(|shown| images(sampler.dataset(), shown, &device));
-            let each = images.map(|images| learner.embed(images));
+            let each = images.map(|images| learner.embed(images.unwrap()));
             Tensor::cat(each.collect(), 0).into_data()
         };
         for batch in [1, 2, 7, 16] {
@@ -160,7 +162,7 @@ fn no_more_embeddings_are_kept_than_there_is_room_for() {
         let mut test = EmbeddedTest::<B>::new(&learner, &sampler, &device, limits);
         let episodes: Vec<_> = (0..EPISODES as u64).map(|index| sampler.episode(index)).collect();
         for episodes in episodes.chunks(5) {
-            test.test(episodes);
+            test.test(episodes).unwrap();
             let kept = test.embeddings.as_ref().unwrap().dims()[0];
             assert_eq!(kept, test.rows.len());
             assert!(kept <= most, "{kept} images where there is room for {room}");
