@@ -1,12 +1,14 @@
-"""Seeds of every kind but models, checkpoints and packs, which `cargo test --test reliability -- --ignored` writes.
+"""Seeds of every kind but models and checkpoints, which `cargo test --test reliability -- --ignored` writes.
 
 fonttools==4.63.0 numpy==2.4.6 pillow==13.0.0 safetensors==0.8.0 torch==2.15.0
 """
 
 import collections
+import hashlib
 import io
 import json
 import pickle
+import struct
 import zipfile
 from pathlib import Path
 
@@ -30,6 +32,31 @@ def encoded(image, kind, **options):
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
+
+
+def pack(name, image, counts, pixels, train):
+    """A pack of one class in each split, of so many images; `train` has more fields of the first class."""
+    channels, height, width = image
+    each, first, splits = channels * height * width, 0, {}
+    for split, (of, count) in zip(("train", "validation", "test"), counts.items()):
+        own = pixels[first * each : (first + count) * each]
+        described = {"name": of, "first": first, "images": count, "files": hashlib.sha256(own).hexdigest()[:16]}
+        scaling = {"mean": [0.0] * channels, "std": [1.0] * channels}
+        classes = [described | (train if split == "train" else {})]
+        splits[split] = {"scaling": scaling, "draws_turns": split == "test", "classes": classes}
+        first += count
+    header = {"created_by": "fewshot 0.1.0", "source": "nothing", "images": first, "shades": "kept"} | splits
+    header["image"] = {"channels": channels, "height": height, "width": width}
+    header["sha256"] = hashlib.sha256(pixels).hexdigest()
+    header = json.dumps(header).encode()
+    numbers = struct.pack("<QQQ", 1, 4096 + len(pixels), len(header))
+    beginning = b"fewshot pack".ljust(16, b"\0") + numbers + hashlib.sha256(header).digest()
+    put("packs", name, beginning.ljust(4096, b"\0") + pixels + header)
+
+
+def packs():
+    pack("three_classes", (3, 2, 2), {"a": 2, "b": 1, "c": 1}, bytes([7] * 48), {})
+    pack("turned", (1, 3, 3), {"a/rot090": 1, "b": 2, "c": 1}, bytes(range(36)), {"turn": "R90"})
 
 
 def pictures():
@@ -192,5 +219,5 @@ def requests():
     put("requests", "broken", request("POST /v1/predict", colour[: len(colour) // 2]))
 
 
-for write in (pictures, features, lists, omniglot, pickles, weights, fonts, runs, requests):
+for write in (pictures, features, lists, omniglot, packs, pickles, weights, fonts, runs, requests):
     write()

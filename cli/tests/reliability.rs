@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use burn::backend::Flex;
 use burn::module::Module;
 use fewshot::adapted::{AdaptedModel, PretrainedBackbone, TrainedNetwork, UnfittedModel};
-use fewshot::data::{Features, ImageShape, PackWriter, Shades, Splits};
+use fewshot::data::Features;
 use fewshot::hardware::{CountingAllocator, MemoryScope};
 use fewshot::learners::{Learner, ProtoNet};
 use fewshot::models::Conv4Config;
@@ -148,7 +148,7 @@ fn one_input() {
 }
 
 #[test]
-#[ignore = "writes the seeds of models, checkpoints and packs"]
+#[ignore = "writes the seeds of models and checkpoints"]
 fn seeds() {
     let device = Default::default();
     let network = |image| Conv4Config::new(image).with_channels(2).with_blocks(2);
@@ -171,14 +171,6 @@ fn seeds() {
         let model = AdaptedModel::adapt(backbone.clone(), method, examples).unwrap();
         model.write(put("adapted", name)).unwrap();
     }
-    let writer = PackWriter::create(put("packs", "three_classes")).unwrap();
-    writer.append(&[7; 4 * 3 * 2 * 2]).unwrap();
-    let classes = [("a", 2), ("b", 1), ("c", 1)].map(|(name, count)| (name.to_owned(), count));
-    let set = writer.images(ImageShape::new(3, 2, 2), classes).unwrap();
-    let [train, validation, test] = [0, 1, 2].map(|class| set.select(&[class]));
-    let splits = Splits { train, validation, test };
-    writer.finish(&splits, Shades::Kept, "nothing".into()).unwrap();
-
     let (method, examples) = ("simpleshot".to_owned(), examples(&[("only", 2)]));
     let begun = UnfittedModel {
         backbone,
