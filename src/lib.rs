@@ -70,6 +70,8 @@ mod documents {
     struct Reliability;
     #[doc = include_str!("../docs/scaling.md")]
     struct Scaling;
+    #[doc = include_str!("../docs/training.md")]
+    struct Training;
     #[doc = include_str!("../docs/tutorial.md")]
     struct Tutorial;
 }

@@ -57,10 +57,13 @@ pub struct Adam {
 impl Adam {
     /// The optimizer, before its first step.
     pub fn init<B: AutodiffBackend, M: AutodiffModule<B>>(&self) -> FusedOptimizer<Self, M, B> {
+        FusedOptimizer::new(self.rule(), self.grad_clipping.as_ref())
+    }
+
+    pub(super) fn rule(&self) -> StepRule {
         let &Self { beta_1, beta_2, epsilon, weight_decay, .. } = self;
         let weight_decay = WeightDecay::L2(weight_decay);
-        let rule = StepRule::Adam { beta_1, beta_2, epsilon, weight_decay };
-        FusedOptimizer::new(rule, self.grad_clipping.as_ref())
+        StepRule::Adam { beta_1, beta_2, epsilon, weight_decay }
     }
 }
 
@@ -93,10 +96,13 @@ pub struct AdamW {
 impl AdamW {
     /// The optimizer, before its first step.
     pub fn init<B: AutodiffBackend, M: AutodiffModule<B>>(&self) -> FusedOptimizer<Self, M, B> {
+        FusedOptimizer::new(self.rule(), self.grad_clipping.as_ref())
+    }
+
+    pub(super) fn rule(&self) -> StepRule {
         let &Self { beta_1, beta_2, epsilon, weight_decay, .. } = self;
         let weight_decay = WeightDecay::Decoupled(weight_decay);
-        let rule = StepRule::Adam { beta_1, beta_2, epsilon, weight_decay };
-        FusedOptimizer::new(rule, self.grad_clipping.as_ref())
+        StepRule::Adam { beta_1, beta_2, epsilon, weight_decay }
     }
 }
 
@@ -130,9 +136,12 @@ pub struct Lamb {
 impl Lamb {
     /// The optimizer, before its first step.
     pub fn init<B: AutodiffBackend, M: AutodiffModule<B>>(&self) -> FusedOptimizer<Self, M, B> {
+        FusedOptimizer::new(self.rule(), self.grad_clipping.as_ref())
+    }
+
+    pub(super) fn rule(&self) -> StepRule {
         let &Self { beta_1, beta_2, epsilon, weight_decay, .. } = self;
-        let rule = StepRule::Lamb { beta_1, beta_2, epsilon, weight_decay };
-        FusedOptimizer::new(rule, self.grad_clipping.as_ref())
+        StepRule::Lamb { beta_1, beta_2, epsilon, weight_decay }
     }
 }
 

@@ -1,4 +1,5 @@
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use burn::grad_clipping::{GradientClipping, GradientClippingConfig};
 use burn::module::AutodiffModule;
@@ -7,18 +8,21 @@ use burn::optim::{GradientsParams, MultiGradientsParams, Optimizer};
 use burn::tensor::backend::AutodiffBackend;
 use fewshot_kernels::{StepRule, optim_step};
 
-use super::BurnRecords;
-use super::module::{RestoreParameters, TakeParameters};
+use super::module::{Groups, RestoreParameters, TakeParameters};
 use super::states::{Records, States};
+use super::{BurnRecords, ParameterGroups};
 
 /// An optimizer that updates all parameters of a module in one call.
 ///
 /// A parameter without a gradient stays as it is, and so does its state; every parameter counts its
-/// own steps.
+/// own steps. Parameters of one [group](ParameterGroups) move in one call; there is one group unless
+/// [`with_groups`](Self::with_groups) makes more.
 #[derive(Clone)]
 pub struct FusedOptimizer<R: BurnRecords<B::InnerBackend>, M, B: AutodiffBackend> {
     rule: StepRule,
     clipping: Option<GradientClipping>,
+    /// None where all parameters are in one group.
+    groups: Option<Arc<ParameterGroups>>,
     states: States<R, B>,
     module: PhantomData<fn(M) -> M>,
 }
@@ -32,7 +36,12 @@ where
     pub(super) fn new(rule: StepRule, clipping: Option<&GradientClippingConfig>) -> Self {
         let states = States::loaded(Records::<R, B>::default());
         let clipping = clipping.map(GradientClippingConfig::init);
-        Self { rule, clipping, states, module: PhantomData }
+        Self { rule, clipping, groups: None, states, module: PhantomData }
+    }
+
+    /// An optimizer with rates, decay and freezing of parameters by name.
+    pub fn with_groups(self, groups: ParameterGroups) -> Self {
+        Self { groups: (!groups.is_uniform()).then(|| Arc::new(groups)), ..self }
     }
 
     fn step_by(&mut self, rate: f64, module: M, gradients: GradAdaptor) -> M {
@@ -41,18 +50,25 @@ where
             rule: &self.rule,
             clipping: self.clipping.as_ref(),
             states: &mut self.states,
+            groups: Groups::new(self.groups.as_deref()),
             left: Vec::new(),
-            taken: Vec::new(),
         };
         let module = module.map(&mut taking);
-        let TakeParameters { left, taken, .. } = taking;
-        let stepped = optim_step::<B::InnerBackend>(taken, &self.rule, rate);
-        let mut moved = Vec::with_capacity(stepped.len());
-        for (left, stepped) in left.iter().flatten().zip(stepped) {
+        let TakeParameters { left, groups, .. } = taking;
+        let mut moved: Vec<_> = groups
+            .into_taken()
+            .map(|(group, taken)| {
+                let rule = group.rule(&self.rule);
+                optim_step::<B::InnerBackend>(taken, &rule, rate * group.rate).into_iter()
+            })
+            .collect();
+        let mut parameters = Vec::with_capacity(left.len());
+        for left in left.iter().flatten() {
+            let stepped = moved[left.group].next().expect("as many as were taken out");
             self.states.keep(left.id, left.rank, stepped.state);
-            moved.push(stepped.parameter);
+            parameters.push(stepped.parameter);
         }
-        let (left, moved) = (left.into_iter(), moved.into_iter());
+        let (left, moved) = (left.into_iter(), parameters.into_iter());
         module.map(&mut RestoreParameters::<B> { left, moved })
     }
 }

@@ -11,18 +11,27 @@
 //! `burn::optim::{Sgd, Adam, AdamW}` can be loaded and the other way round, but for the maxima of
 //! AMSGrad, which are left out.
 //!
+//! [`AnyOptimizer`] is any of the four under one type, [`ParameterGroups`] gives some parameters other rates,
+//! no decay or no step, and [`Schedule`] is the learning rate of a step.
+//!
 //! A module is updated in place only if it is passed by value and no clone of it is alive.
 
 mod adam;
+mod any;
 mod fused;
+mod groups;
 mod module;
 mod records;
+mod schedule;
 mod sgd;
 mod states;
 
 pub use adam::{Adam, AdamW, Lamb};
+pub use any::{AnyOptimizer, AnyState};
 pub use fused::FusedOptimizer;
+pub use groups::{GroupDecay, GroupError, ParameterGroup, ParameterGroups, ParameterPath, Update};
 pub use records::BurnRecords;
+pub use schedule::{RateCurve, Schedule};
 pub use sgd::Sgd;
 
 #[cfg(all(test, feature = "flex"))]

@@ -41,10 +41,13 @@ pub struct Sgd {
 impl Sgd {
     /// The optimizer, before its first step.
     pub fn init<B: AutodiffBackend, M: AutodiffModule<B>>(&self) -> FusedOptimizer<Self, M, B> {
+        FusedOptimizer::new(self.rule(), self.grad_clipping.as_ref())
+    }
+
+    pub(super) fn rule(&self) -> StepRule {
         let &Self { momentum: factor, dampening, nesterov, weight_decay, .. } = self;
         let momentum = (factor != 0.0).then_some(Momentum { factor, dampening, nesterov });
-        let rule = StepRule::Sgd { momentum, weight_decay: WeightDecay::L2(weight_decay) };
-        FusedOptimizer::new(rule, self.grad_clipping.as_ref())
+        StepRule::Sgd { momentum, weight_decay: WeightDecay::L2(weight_decay) }
     }
 }
 

@@ -109,7 +109,7 @@ impl<B: Backend> Slot<B> {
 }
 
 /// The state with each of its tensors through `change`.
-fn map<T, U>(state: StepState<T>, change: impl Fn(T) -> U) -> StepState<U> {
+pub(super) fn map<T, U>(state: StepState<T>, change: impl Fn(T) -> U) -> StepState<U> {
     StepState { time: state.time, tensors: state.tensors.map(|one| one.map(&change)) }
 }
 

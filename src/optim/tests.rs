@@ -1,3 +1,5 @@
+mod outer_step;
+
 use burn::backend::{Autodiff, Flex};
 use burn::grad_clipping::GradientClippingConfig;
 use burn::module::{Module, Param};

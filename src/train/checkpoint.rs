@@ -180,6 +180,11 @@ impl Checkpoint {
         bytes
     }
 
+    /// SHA-256 of the file's content, the last bytes of the file, in hexadecimal digits.
+    pub fn sha256(&self) -> String {
+        self.digest().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Tells checkpoints apart.
     pub(super) fn digest(&self) -> Vec<u8> {
         let bytes = self.to_bytes();

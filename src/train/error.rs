@@ -47,6 +47,9 @@ pub enum TrainError {
     /// A limit of the gradient's norm that gradients cannot be clipped to.
     #[error("gradients cannot be clipped to a norm of {0}")]
     ClipNorm(f64),
+    /// A decay by which weights cannot be averaged.
+    #[error("weights are averaged with a decay from 0 to below 1, not {0}")]
+    AverageDecay(f64),
     /// A run folder that another process works in.
     #[error("{} is in use by {by}", folder.display())]
     InUse { folder: PathBuf, by: String },

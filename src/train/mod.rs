@@ -9,9 +9,11 @@ mod error;
 mod evaluate;
 mod event;
 mod finite;
+mod frozen;
 mod meta_batch;
 mod metrics;
 mod micro_batches;
+mod named_parameters;
 mod options;
 mod progress;
 mod replica_group;
@@ -21,6 +23,7 @@ mod run_folder;
 mod run_history;
 mod step_gradients;
 mod trainer;
+mod weight_average;
 
 pub use checkpoint::{Checkpoint, CheckpointError};
 #[cfg(feature = "train-tui")]
@@ -32,6 +35,7 @@ pub use evaluate::{
 pub use event::{Event, print_lines};
 pub use meta_batch::{find_meta_batch, fit_meta_batch};
 pub use metrics::{StepMetrics, ValidationMetrics};
+pub use named_parameters::{NamedParameters, OtherEncoder};
 pub use progress::{Best, Progress};
 pub use report::{Trained, TrainingReport};
 pub use run_folder::RunFolder;

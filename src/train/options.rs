@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::micro_batches::MicroBatches;
 use super::{Event, TrainError, print_lines};
+use crate::optim::ParameterGroups;
 use crate::parallel::{Communicator, Reduction};
 use crate::precision::GradScalerConfig;
 
@@ -17,6 +18,9 @@ pub(super) struct Options {
     pub(super) reduction: Reduction,
     pub(super) scaler: Option<GradScalerConfig>,
     pub(super) clip_norm: Option<f64>,
+    pub(super) groups: Option<ParameterGroups>,
+    /// Decay of the average of weights.
+    pub(super) average_decay: Option<f64>,
     pub(super) validate_every: u64,
     pub(super) patience: Option<u32>,
     pub(super) checkpoint_every: u64,
@@ -39,6 +43,8 @@ impl Default for Options {
             reduction: Reduction::Exact,
             scaler: None,
             clip_norm: None,
+            groups: None,
+            average_decay: None,
             validate_every: 100,
             patience: None,
             checkpoint_every: 50,
@@ -82,6 +88,9 @@ impl Options {
         }
         if let Some(norm) = self.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
             return Err(TrainError::ClipNorm(norm));
+        }
+        if let Some(decay) = self.average_decay.filter(|decay| !(0.0..1.0).contains(decay)) {
+            return Err(TrainError::AverageDecay(decay));
         }
         let Self { steps, meta_batch, accumulate, .. } = *self;
         let tasks = steps.checked_mul(meta_batch).and_then(|tasks| tasks.checked_mul(accumulate));

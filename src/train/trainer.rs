@@ -13,6 +13,7 @@ use super::run::Run;
 use super::{Event, TrainError};
 use crate::episode::{EpisodeSampler, TaskSource};
 use crate::learners::MetaLearner;
+use crate::optim::ParameterGroups;
 use crate::parallel::{Communicator, Reduction};
 use crate::precision::GradScalerConfig;
 
@@ -145,6 +146,28 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// Clips the gradients by their global norm.
     pub fn clip_norm(self, norm: f64) -> Self {
         self.with_options(|options| options.clip_norm = Some(norm))
+    }
+
+    /// Leaves the frozen parameters of `groups` as they are, and the running averages among them: their gradients are
+    /// dropped before the norm of all is taken. A frozen batch-norm still normalises in training as others do, and a
+    /// frozen parameter still moves in an inner loop. Rates and decay of groups are the optimizer's to know:
+    /// [`FusedOptimizer::with_groups`](crate::optim::FusedOptimizer::with_groups).
+    pub fn groups(self, groups: ParameterGroups) -> Self {
+        self.with_options(|options| options.groups = Some(groups))
+    }
+
+    /// Keeps an exponential moving average of the weights, which is validated, saved as the learner, and returned.
+    /// After the step with the index `s`, from 0, `average = weight + d * (average - weight)` with
+    /// `d = min(decay, (1 + s) / (10 + s))`; running averages of batch-norm are copied. `decay` is from 0 to below 1.
+    ///
+    /// # Conventions
+    /// The warm-up of `d` is that of TensorFlow's `ExponentialMovingAverage`; nothing corrects a bias, as the average
+    /// begins at the weights before the first step.
+    ///
+    /// # Source
+    /// Polyak and Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992.
+    pub fn average_weights(self, decay: f64) -> Self {
+        self.with_options(|options| options.average_decay = Some(decay))
     }
 
     /// Steps between validations, 100 by default; there is one after the last step as well.

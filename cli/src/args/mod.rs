@@ -3,6 +3,7 @@
 mod device;
 mod eval;
 mod inner;
+mod optimizer;
 mod pack;
 mod read;
 mod scale;
@@ -15,6 +16,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
 pub(crate) use eval::{EVAL_HELP, EvalArgs};
 pub(crate) use inner::InnerArgs;
+pub(crate) use optimizer::{OptimizerArgs, OptimizerName, ScheduleName};
 pub(crate) use pack::{PACK_HELP, PackArgs};
 pub(crate) use read::ReadArgs;
 pub(crate) use train::{COSINE_SCALE, ClassicalArgs, TRAIN_HELP, TrainArgs, TrainOn};

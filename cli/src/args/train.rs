@@ -9,7 +9,7 @@ use fewshot::metric::Metric;
 
 use super::device::placement;
 use super::scale::ScaleArgs;
-use super::{BatchNormRule, DeviceArgs, InnerArgs, ReadArgs, count, one_of, steps};
+use super::{BatchNormRule, DeviceArgs, InnerArgs, OptimizerArgs, ReadArgs, count, one_of, steps};
 use crate::data_spec::{DataSpec, specs};
 use crate::method::Method;
 
@@ -127,13 +127,16 @@ pub(crate) struct TrainArgs {
     /// tenths of what is free on the device, if known]
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) memory_budget: Option<Bytes>,
-    /// Learning rate of Adam [default: 0.001]; of reptile what its plain steps begin with [default: 1]
+    /// Learning rate [default: 0.001, of --optimizer sgd 0.05]; of reptile what its plain steps begin with
+    /// [default: 1]
     #[arg(long, value_name = "RATE")]
     pub(crate) lr: Option<f64>,
     /// Steps after which the learning rate is halved, again and again, not of reptile [default: 2000; of
     /// maml and its relatives never]
     #[arg(long, value_name = "N", value_parser = count(1..))]
     pub(crate) halve_every: Option<usize>,
+    #[command(flatten)]
+    pub(crate) outer: OptimizerArgs,
     #[command(flatten)]
     pub(crate) classical: ClassicalArgs,
     #[command(flatten)]

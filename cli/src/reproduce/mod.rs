@@ -15,15 +15,16 @@ use outcome::Outcome;
 use recipe::{Recipe, Test};
 
 pub(crate) const REPRODUCE_HELP: &str = "\
-A recipe is a file in TOML: the options of `fewshot train` that a paper's figure takes, the seeds, and for each test \
+A recipe is a file in TOML: the options of `fewshot train` that a paper's figure takes (train, and base for those of a \
+training from which it starts), the seeds, and for each test \
 the options of `fewshot eval` with the figure of the paper and the band, which is aimed at (the least accuracy, or the largest error). NAME \
 is one of this program's own, or a file.
 
 Every seed is trained in a run folder of its own below --runs. A run that was stopped or killed continues bit for bit \
 when the command is given again, and one that is done is tested again. Each test appends one line of JSON to \
 RECIPE.jsonl below --results: recipe, learner, options (of the test), figure (what was measured), value, ci95 \
-(over episodes), paper, band, seed, protocol, selected_by, steps, checkpoint_step, train_seconds, train and eval (the \
-commands), commit (with a + if files differ from it; null outside a checkout), version, machine and date.
+(over episodes), paper, band, seed, protocol, selected_by, steps, checkpoint_step, train_seconds, base (in a recipe \
+that has it), train and eval (the commands), commit (with a + if files differ from it; null outside a checkout), version, machine and date.
 
 --table prints the results of all recipes as a table in Markdown: of each seed the last line counts.";
 
@@ -110,15 +111,24 @@ impl Reproduction<'_> {
         let Self { recipe, seed, .. } = self;
         print_status(format_args!("{}, seed {seed}", recipe.name));
         let folder = self.args.runs.join(format!("{}-{seed}", recipe.name));
-        let trained = self.train(&folder)?;
-        let seconds = RunHistory::read(&folder)?.seconds().round();
+        let base = self.args.runs.join(format!("{}-{seed}-base", recipe.name));
+        let mut seconds = 0.0;
+        if let Some(options) = &recipe.base {
+            self.train(&base, options, None)?;
+            seconds += RunHistory::read(&base)?.seconds();
+        }
+        let from = recipe.base.as_ref().map(|_| &*base);
+        let trained = self.train(&folder, &recipe.train, from)?;
+        seconds = (seconds + RunHistory::read(&folder)?.seconds()).round();
         recipe.tests.iter().try_for_each(|test| self.test(test, &folder, (&trained, seconds)))
     }
 
-    /// Trains the run in `folder`, or what is left of it.
-    fn train(&self, folder: &Path) -> Result<Value> {
+    /// Trains the run in `folder`, or what is left of it, from another run if there is one.
+    fn train(&self, folder: &Path, options: &str, from: Option<&Path>) -> Result<Value> {
         let mut words = vec!["train", "--data", self.data];
-        words.extend(self.recipe.train.split_whitespace());
+        words.extend(options.split_whitespace());
+        let from = from.map(|from| from.display().to_string());
+        words.extend(from.iter().flat_map(|from| ["--from", from]));
         let (seed, folder_name) = (self.seed.to_string(), folder.display().to_string());
         words.extend(["--seed", &seed, "--out", &folder_name]);
         if RunFolder::last(folder).exists() {
@@ -150,7 +160,17 @@ impl Reproduction<'_> {
             steps: number(trained, "steps"),
             checkpoint_step: number(&tested, "steps"),
             train_seconds,
-            train: self.line(&["train --data", &place, &recipe.train, "--seed", &seed]),
+            base: recipe.base.as_ref().map(|base| {
+                self.line(&["train --data", &place, base, "--seed", &seed, "--out BASE"])
+            }),
+            train: self.line(&[
+                "train --data",
+                &place,
+                &recipe.train,
+                if recipe.base.is_some() { "--from BASE" } else { "" },
+                "--seed",
+                &seed,
+            ]),
             eval: self.line(&["eval RUN", &test.options]),
             commit: self.commit.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

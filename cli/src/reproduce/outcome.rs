@@ -26,6 +26,9 @@ pub(super) struct Outcome {
     pub(super) steps: u64,
     pub(super) checkpoint_step: u64,
     pub(super) train_seconds: f64,
+    /// The training before, in a recipe of two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) base: Option<String>,
     pub(super) train: String,
     pub(super) eval: String,
     pub(super) commit: Option<String>,

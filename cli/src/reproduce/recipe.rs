@@ -48,6 +48,8 @@ pub(super) struct Recipe {
     pub(super) paper: String,
     /// Data to learn from, as `--data` has it, without the folder of files.
     pub(super) data: String,
+    /// Options of a training that comes first, and from which the other one starts.
+    pub(super) base: Option<String>,
     pub(super) train: String,
     pub(super) seeds: Vec<u64>,
     #[serde(rename = "test")]

@@ -4,6 +4,7 @@ mod classes;
 mod classical;
 mod inner;
 mod outer;
+mod start;
 
 use burn::module::AutodiffModule;
 use fewshot::data::{ClassDataset, ImageSet, ImageShape, Shades, Split, Splits};
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use classes::RunClasses;
 pub(crate) use inner::InnerSettings;
 pub(crate) use outer::OuterStep;
+pub(crate) use start::{Start, StartedFrom};
 
 use crate::args::{BatchNormRule, COSINE_SCALE};
 use crate::checkpoint;
@@ -51,6 +53,8 @@ pub(crate) struct RunSettings {
     /// Absent where data comes from no files that could change, and in runs that do not keep them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) classes: Option<RunClasses>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<StartedFrom>,
     #[serde(skip)]
     pub(crate) source: Source,
 }
@@ -73,18 +77,6 @@ pub(crate) trait LearnerJob {
         hardware: &HardwareManager<B::InnerBackend>,
         learner: L,
     ) -> Result;
-
-    /// The same for Reptile, whose outer step is plain SGD.
-    fn run_reptile<B: AutodiffBackend, L: MetaLearner<B>>(
-        self,
-        hardware: &HardwareManager<B::InnerBackend>,
-        learner: L,
-    ) -> Result
-    where
-        Self: Sized,
-    {
-        self.run::<B, L>(hardware, learner)
-    }
 }
 
 impl RunSettings {
@@ -200,10 +192,7 @@ impl RunSettings {
                 .run::<B, _>(hardware, self.proto_net(encoder).with_checkpointing(checkpointing));
         };
         let learner = self.gradient_based(inner, Classifier::new(encoder, features, ways, device));
-        match self.method {
-            Method::Reptile => job.run_reptile::<B, _>(hardware, learner?),
-            _ => job.run::<B, _>(hardware, learner?),
-        }
+        job.run::<B, _>(hardware, learner?)
     }
 
     fn gradient_based<B: AutodiffBackend>(

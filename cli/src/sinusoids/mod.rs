@@ -10,7 +10,6 @@ use fewshot::episode::{DataPlacement, RegressionSampler};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::Maml;
 use fewshot::models::{Mlp, MlpConfig};
-use fewshot::optim::{Adam, Sgd};
 use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, Evaluator, Score, TrainError};
 use serde::{Deserialize, Serialize};
@@ -81,7 +80,7 @@ pub(crate) fn train(args: &TrainArgs, world: World) -> Result {
         meta_batch: args.meta_batch.unwrap_or(defaults.meta_batch),
     };
     let micro_batch = args.scale.micro_batch;
-    let run = Run { args, settings, tasks, world, pace: PACE, micro_batch };
+    let run = Run { args, settings, tasks, world, start: None, pace: PACE, micro_batch };
     backend::dispatch_on(&args.device, &args.scale.devices, run)
 }
 
@@ -117,6 +116,7 @@ fn refuse_image_options(args: &TrainArgs) -> Result {
     let of_tests = first_given!(args, batch_norm, data_on);
     let classical =
         first_given!(args.classical, train, base_logits, label_smoothing, rotation_loss);
+    let of_images = of_images.or(first_given!(args.outer, from));
     let given = of_images.or(args.read.given()).or(of_tests).or(of_memory).or(classical);
     given.map_or(Ok(()), |option| Err(usage!("{option} is for images, not for sinusoids")))
 }
@@ -191,16 +191,7 @@ impl SinusoidRun<'_> {
         let learner = settings.learner::<B>(device)?;
         let (shots, queries) = (tasks.train.shots(), tasks.train.queries());
         let what = format!("sinusoids ({shots} shots, {queries} queries)");
-        let fitted = match settings.method {
-            Method::Reptile => {
-                let outer = (Sgd::new().init(), settings.outer.annealed()?);
-                self.fit::<B, _>(hardware, learner, outer, SINUSOID, what)?
-            }
-            _ => {
-                let outer = (Adam::new().init(), settings.outer.halved()?);
-                self.fit::<B, _>(hardware, learner, outer, SINUSOID, what)?
-            }
-        };
+        let fitted = self.fit::<B, _>(hardware, learner, &settings.outer, SINUSOID, what)?;
         let Fitted { learner, folder, .. } = &fitted;
         let tested = settings.tested(learner, &tasks.test, args.eval_episodes, (device, world))?;
         let plotted = match world.rank() {

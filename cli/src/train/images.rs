@@ -1,10 +1,7 @@
-use burn::lr_scheduler::LrScheduler;
-use burn::optim::Optimizer;
 use fewshot::data::{ClassDataset, Color, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::MetaLearner;
-use fewshot::optim::{Adam, Sgd};
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 
 use crate::args::TrainArgs;
@@ -14,7 +11,9 @@ use crate::data_spec::{FolderOptions, ImageSpec};
 use crate::method::Benchmark;
 use crate::prelude::*;
 use crate::report::evaluated;
-use crate::settings::{InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source};
+use crate::settings::{
+    InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source, Start, StartedFrom,
+};
 use crate::training::{Run, Tasks};
 use crate::world::World;
 
@@ -30,7 +29,9 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         ..default
     });
     let mut splits = data.open(split, folder)?;
-    let classes = match resumed(args) {
+    let old = resumed(args);
+    let (from, start) = started(args, old.as_ref())?;
+    let classes = match old {
         None => RunClasses::from_splits(&splits),
         Some(run) if run.data == data && run.folder == folder => {
             run.warn_of_unknown_classes();
@@ -61,8 +62,12 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         precision: args.scale.precision,
         seed: args.seed,
         classes,
+        from,
         source: Source::Own,
     };
+    if let Some(start) = &start {
+        start.check(&settings)?;
+    }
     let features = settings.network()?.features();
     // A turn that is drawn makes another class.
     let turns = if splits.train.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
@@ -78,7 +83,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     }
     let tasks = tasks(args, &settings, splits)?;
     let micro_batch = args.scale.micro_batch;
-    let run = Run { args, settings, tasks, world, pace: PACE, micro_batch };
+    let run = Run { args, settings, tasks, world, start, pace: PACE, micro_batch };
     backend::dispatch_on(&args.device, &args.scale.devices, run)
 }
 
@@ -88,6 +93,20 @@ fn resumed(args: &TrainArgs) -> Option<RunSettings> {
     let path = RunFolder::last(folder);
     let checkpoint = Checkpoint::read(&path).ok()?;
     checkpoint::settings(&checkpoint, &path).ok()
+}
+
+/// The run that training starts from; one that goes on has its parameters already.
+fn started(
+    args: &TrainArgs,
+    old: Option<&RunSettings>,
+) -> Result<(Option<StartedFrom>, Option<Start>)> {
+    let Some(run) = &args.outer.from else { return Ok((None, None)) };
+    let known = old.and_then(|old| old.from.clone()).filter(|from| from.run() == run);
+    if let Some(from) = known {
+        return Ok((Some(from), None));
+    }
+    let start = Start::read(run)?;
+    Ok((Some(start.origin()), Some(start)))
 }
 
 fn tasks(
@@ -156,32 +175,15 @@ impl LearnerJob for ImageRun<'_> {
         hardware: &HardwareManager<B::InnerBackend>,
         learner: L,
     ) -> Result {
-        let rate = self.settings.outer.halved()?;
-        self.train::<B, L>(hardware, learner, (Adam::new().init(), rate))
-    }
-
-    fn run_reptile<B: AutodiffBackend, L: MetaLearner<B>>(
-        self,
-        hardware: &HardwareManager<B::InnerBackend>,
-        learner: L,
-    ) -> Result {
-        let rate = self.settings.outer.annealed()?;
-        self.train::<B, L>(hardware, learner, (Sgd::new().init(), rate))
-    }
-}
-
-impl ImageRun<'_> {
-    fn train<B: AutodiffBackend, L: MetaLearner<B>>(
-        self,
-        hardware: &HardwareManager<B::InnerBackend>,
-        learner: L,
-        outer: (impl Optimizer<L, B>, impl LrScheduler),
-    ) -> Result {
-        let Self { args, settings, tasks, world, .. } = &self;
+        let Self { args, settings, tasks, world, start, .. } = &self;
+        let learner = match start {
+            Some(start) => start.load::<B, L>(hardware, learner, settings)?,
+            None => learner,
+        };
         let statistics = settings.statistics(args.batch_norm)?;
         let (train, name) = (tasks.train.protocol(), settings.data.name());
         let what = format!("{} ({train})", settings.data);
-        let fitted = self.fit::<B, L>(hardware, learner, outer, name, what)?;
+        let fitted = self.fit::<B, L>(hardware, learner, &settings.outer, name, what)?;
         let (learner, device) = (&fitted.learner, hardware.device());
         let evaluation = Evaluator::new(args.eval_episodes)
             .with_statistics(statistics)

@@ -2,7 +2,7 @@
 
 use fewshot::adapt::{Order, SecondOrder};
 use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
-use fewshot::hardware::{Bytes, HardwareError, OptimizerKind};
+use fewshot::hardware::{Bytes, HardwareError};
 use fewshot::kernels::{Route, route};
 
 use super::images::ImageRun;
@@ -40,10 +40,7 @@ impl ImageRun<'_> {
         let (config, protocol) = (settings.network()?, tasks.train.protocol());
         let (name, image) = (settings.method.to_string(), config.image);
         let network = Backbone::new(name, image, BackboneConfig::Conv4(config));
-        let optimizer = match settings.method {
-            Method::Reptile => OptimizerKind::Sgd,
-            _ => OptimizerKind::Adam,
-        };
+        let optimizer = settings.outer.kind();
         let (route, device) = (route::<Autodiff<B>>(), hardware.device());
         let mut estimate =
             Estimate::new::<B>(&network, self.learning(), protocol, optimizer, route, device)

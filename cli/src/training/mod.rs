@@ -7,7 +7,6 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use fewshot::episode::TaskSource;
 use fewshot::hardware::{DeviceInfo, MemoryBudget, SearchBudget};
@@ -20,6 +19,7 @@ use crate::args::TrainArgs;
 use crate::prelude::*;
 use crate::progress;
 use crate::report::peak_rss_mb;
+use crate::settings::{OuterStep, Start};
 use crate::world::{World, smallest};
 use report::{tell_profile, used, with_peak};
 
@@ -36,6 +36,8 @@ pub(crate) struct Run<'a, S, T> {
     pub(crate) settings: S,
     pub(crate) tasks: Tasks<T>,
     pub(crate) world: World,
+    /// The run whose parameters training starts with.
+    pub(crate) start: Option<Start>,
     /// Defaults of the steps, and of the steps between validations and between checkpoints.
     pub(crate) pace: [u64; 3],
     /// Tasks at once: `--micro-batch`, or as many as fit if these are fewer.
@@ -79,17 +81,19 @@ impl<S: Serialize, T: TaskSource + Clone> Run<'_, S, T> {
         self.args.memory_budget.map_or(MemoryBudget::Share(share), MemoryBudget::Bytes)
     }
 
-    /// Trains `learner` by outer steps of `optimizer` at its rate on tasks of `data`, printed as `what`.
+    /// Trains `learner` by outer steps on tasks of `data`, printed as `what`.
     pub(crate) fn fit<B: AutodiffBackend, L: MetaLearner<B, T::Kind>>(
         &self,
         hardware: &HardwareManager<B::InnerBackend>,
         learner: L,
-        (optimizer, rate): (impl Optimizer<L, B>, impl LrScheduler),
+        outer: &OuterStep,
         data: &str,
         what: impl Display,
     ) -> Result<Fitted<L::InnerModule>> {
         let Self { args, settings, tasks, .. } = self;
         let scale = &args.scale;
+        let groups = outer.groups::<B, L>(&learner)?;
+        let optimizer = outer.optimizer().init::<B, L>().with_groups(groups.clone());
         let folder = self.folder(data)?;
         let (method, phrase, run) = (args.method, backend::phrase(hardware), folder.display());
         print_status(format_args!("training {method} on {what}, {phrase}; run folder {run}"));
@@ -100,7 +104,7 @@ impl<S: Serialize, T: TaskSource + Clone> Run<'_, S, T> {
         };
         let [steps, validate_every, checkpoint_every] = self.pace;
         let mut trainer = MetaTrainer::new(learner, optimizer)
-            .learning_rate(rate)
+            .learning_rate(outer.schedule())
             .episodes(tasks.train.clone())
             .steps(args.steps.unwrap_or(steps))
             .meta_batch(tasks.meta_batch)
@@ -122,6 +126,12 @@ impl<S: Serialize, T: TaskSource + Clone> Run<'_, S, T> {
         }
         if let Some(tasks) = micro_batch {
             trainer = trainer.micro_batch(tasks);
+        }
+        if groups.freezes() {
+            trainer = trainer.groups(groups);
+        }
+        if let Some(decay) = args.outer.ema {
+            trainer = trainer.average_weights(decay);
         }
         if let Some(norm) = args.clip_norm {
             trainer = trainer.clip_norm(norm);

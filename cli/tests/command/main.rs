@@ -7,6 +7,7 @@ mod bench;
 mod formats;
 mod heads;
 mod inner_loop;
+mod outer_step;
 mod pack;
 #[cfg(feature = "serve")]
 mod page;

@@ -13,7 +13,11 @@ use crate::settings::difference;
 use crate::train::finite::all_finite;
 use crate::train::metrics::Line;
 use crate::train::options::Folder;
+use crate::train::weight_average::WeightAverage;
 use crate::train::{Checkpoint, Evaluator, Event, RunFolder, TrainError, ValidationMetrics};
+
+/// The record of the weights that go on, where that of the learner is their average.
+const WEIGHTS: &str = "weights";
 
 impl<B, L, O, S, T> Run<B, L, O, S, T>
 where
@@ -25,6 +29,7 @@ where
 {
     /// Begins the run, or goes on with one, in all processes from the state that the first one has.
     pub(super) fn open(&mut self) -> Result<(), TrainError> {
+        self.begin_average();
         match self.options.folder.clone() {
             Some(Folder::Old(folder)) => return self.resume(&folder),
             Some(Folder::New(folder)) => {
@@ -53,7 +58,13 @@ where
         }
         let first = Checkpoint::from_bytes(&made, Path::new("what the first process sent"))?;
         self.learner = Some(first.load::<B, _, _>(self.learner().clone(), self.device())?);
+        self.begin_average();
         Ok(())
+    }
+
+    fn begin_average(&mut self) {
+        let decay = self.options.average_decay;
+        self.average = decay.map(|decay| WeightAverage::new(decay, self.learner()));
     }
 
     fn resume(&mut self, folder: &Path) -> Result<(), TrainError> {
@@ -73,7 +84,13 @@ where
         })?;
         let last = Checkpoint::from_bytes(&last, &path)?;
         let device = self.device().clone();
-        self.learner = Some(last.load::<B, _, _>(self.learner().clone(), &device)?);
+        let learner = last.load::<B, _, _>(self.learner().clone(), &device)?;
+        self.learner = Some(learner);
+        if self.options.average_decay.is_some() {
+            self.begin_average();
+            let weights = last.record::<B, _>(WEIGHTS, &device)?;
+            self.learner = Some(self.learner().clone().load_record(weights));
+        }
         self.optimizer =
             self.optimizer.clone().load_record(last.record::<B, _>("optimizer", &device)?);
         self.scheduler =
@@ -104,7 +121,7 @@ where
             return Ok(());
         };
         let start = Instant::now();
-        let learner = self.learner().valid();
+        let learner = self.tested().valid();
         let validation = phase(Phase::Validate, || {
             let evaluator = Evaluator::new(*tasks);
             evaluator.score_shared(&learner, source, self.device(), &*self.group.communicator)
@@ -147,8 +164,11 @@ where
         if self.folder.is_none() {
             return Ok(());
         }
-        let last = self
-            .learner_checkpoint()
+        let mut last = self.learner_checkpoint();
+        if self.average.is_some() {
+            last = last.with::<B>(WEIGHTS, self.learner().clone().into_record());
+        }
+        let last = last
             .with::<B>("optimizer", self.optimizer.to_record())
             .with::<B>("scheduler", self.scheduler.to_record::<B>());
         match &mut self.folder {
@@ -172,6 +192,6 @@ where
     fn learner_checkpoint(&self) -> Checkpoint {
         let architecture = self.learner().architecture();
         Checkpoint::new(architecture, self.settings.clone(), self.progress.clone())
-            .with::<B>("learner", self.learner().clone().into_record())
+            .with::<B>("learner", self.tested().into_record())
     }
 }

@@ -17,11 +17,13 @@ use fewshot_kernels::largest_bank;
 use fewshot_models::nn::drawn;
 use serde_json::{Value, json};
 
+use super::frozen::Frozen;
 use super::micro_batches::MicroBatches;
 use super::options::{Folder, Options};
 use super::replica_group::ReplicaGroup;
 use super::report::{Trained, TrainingReport};
 use super::trainer::MetaTrainer;
+use super::weight_average::WeightAverage;
 use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
 use crate::episode::{DataPlacement, TaskSource};
 use crate::hardware::panics::device_has_failed;
@@ -35,6 +37,10 @@ use step::DeferredSteps;
 pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     /// `None` only during a step, which needs the only copy.
     learner: Option<L>,
+    /// Frozen parameters, if there are groups.
+    frozen: Option<Frozen<B>>,
+    /// Average of weights, which stands for the learner outside of steps.
+    average: Option<WeightAverage<B>>,
     optimizer: O,
     scheduler: S,
     source: T,
@@ -145,6 +151,8 @@ where
                 .then(|| options.scaler.clone().unwrap_or_else(GradScalerConfig::new).init())
                 .transpose()?,
             learner: Some(learner),
+            frozen: None,
+            average: None,
             optimizer: trainer.optimizer,
             scheduler: trainer.scheduler,
             source,
@@ -167,6 +175,8 @@ where
         run.settings = run.all_settings();
         run.agree()?;
         run.open()?;
+        let learner = run.learner.as_ref().expect("a run has a learner");
+        run.frozen = run.options.groups.as_ref().map(|groups| Frozen::new(groups, learner));
         Ok(run)
     }
 
@@ -178,10 +188,19 @@ where
         self.learner.as_ref().expect("every step puts the learner back")
     }
 
+    /// The learner that is tested and saved: with the average of weights, if there is one.
+    fn tested(&self) -> L {
+        let learner = self.learner().clone();
+        match &self.average {
+            Some(average) => average.apply(learner),
+            None => learner,
+        }
+    }
+
     /// Settings that must not change between a run and its resumption.
     fn all_settings(&self) -> Value {
         let validation = self.validation.as_ref();
-        json!({
+        let mut settings = json!({
             "backend": B::InnerBackend::name(self.device()),
             "architecture": self.learner().architecture(),
             "learner": self.learner().settings(),
@@ -197,7 +216,11 @@ where
                 "every": self.options.validate_every,
             })),
             "user": self.options.settings,
-        })
+        });
+        if let Some(decay) = self.options.average_decay {
+            settings["average_decay"] = json!(decay);
+        }
+        settings
     }
 
     /// The settings, and when training ends, which a resumption may change.
@@ -292,10 +315,11 @@ where
         if let Some(folder) = &self.folder {
             folder.draw_curves()?;
         }
-        if let Some(best) = &self.best {
-            self.learner = Some(best.load::<B, _, _>(self.learner().clone(), self.device())?);
-        }
-        let learner = self.learner().valid();
+        let learner = match &self.best {
+            Some(best) => best.load::<B, _, _>(self.learner().clone(), self.device())?,
+            None => self.tested(),
+        };
+        let learner = learner.valid();
         let steps = self.clock.steps.max(1) as f64;
         let phase_ms = self.clock.phases / steps;
         let known = self.clock.phases.total() - self.clock.phases.validate;

@@ -39,8 +39,12 @@ where
         let averages = (!self.defers_reads()).then(|| averages::running_averages::<B, L>(&learner));
         let (learner, gradients) =
             step_gradients::<B, T, L>(learner, self.tasks(), &self.group, scale)?;
-        self.learner = Some(learner);
         let StepGradients { figures, gradients } = gradients;
+        let (learner, gradients) = match &self.frozen {
+            Some(frozen) => (frozen.restore(learner), frozen.without_gradients(gradients)),
+            None => (learner, gradients),
+        };
+        self.learner = Some(learner);
         let figures = match figures {
             LossAndScore::OnDevice(both) if self.defers_reads() => {
                 return self.step_deferred(both, gradients);
@@ -118,7 +122,15 @@ where
         let learning_rate = self.scheduler.step();
         let learner = self.learner.take().expect("every step puts the learner back");
         self.learner = Some(gradients.step::<B, L, O>(&mut self.optimizer, learning_rate, learner));
+        self.average();
         Ok(Some(learning_rate))
+    }
+
+    /// Counts the weights after a step into their average.
+    fn average(&mut self) {
+        if let (Some(average), Some(learner)) = (&mut self.average, &self.learner) {
+            average.update(learner, self.progress.step);
+        }
     }
 
     fn finite(&mut self, gradients: ScaledGrads) -> Result<Option<FiniteGrads>, TrainError> {
@@ -184,6 +196,7 @@ where
             let learning_rate = self.scheduler.step();
             let learner = self.learner.take().expect("every step puts the learner back");
             self.learner = Some(self.optimizer.step(learning_rate, learner, gradients));
+            self.average();
             (learning_rate, stats)
         });
         let (phases, step) = (self.count_step(), self.progress.step);
