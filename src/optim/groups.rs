@@ -21,7 +21,7 @@ pub struct ParameterGroup {
 /// Weight decay of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupDecay {
-    /// That of the optimizer.
+    /// The optimizer's own.
     Full,
     /// None.
     Exempt,

@@ -51,7 +51,7 @@ pub enum RateCurve {
 
 /// A learning rate over the steps of a training: a curve, after a linear warm-up where there is one.
 ///
-/// As a scheduler of Burn it has the record of `StepLrScheduler`, or for [`RateCurve::Linear`] that of
+/// Its record is that of Burn's `StepLrScheduler`, or for [`RateCurve::Linear`] that of
 /// `LinearLrScheduler`, whose rates are the same to the last bit.
 ///
 /// # Conventions

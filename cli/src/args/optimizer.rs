@@ -86,7 +86,7 @@ pub(crate) enum ScheduleName {
 
 impl OptimizerArgs {
     /// The first option that the plain steps of reptile do not have.
-    pub(crate) fn of_other_rules(&self) -> Option<String> {
+    pub(crate) fn rule_given(&self) -> Option<String> {
         let rule = first_given!(self, optimizer, momentum, nesterov, weight_decay, decay_all);
         rule.or(first_given!(self, schedule, milestones, gamma, warm_up))
     }

@@ -65,7 +65,7 @@ impl OuterStep {
         if reptile && args.lr.is_some_and(|rate| rate > 1.0) {
             return Err(usage!("--lr of reptile is at most 1, all the way to where its tasks end"));
         }
-        if let Some(option) = args.outer.of_other_rules().filter(|_| reptile) {
+        if let Some(option) = args.outer.rule_given().filter(|_| reptile) {
             return Err(usage!("{option} is not for reptile, whose outer steps are plain"));
         }
         let optimizer = optimizer(&args.outer)?;

@@ -104,6 +104,28 @@ fn training_starts_where_another_one_ended() {
 }
 
 #[test]
+fn a_recipe_has_two_stages() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let small = "--train-ways 5 --train-queries 2 --steps 2 --validation-episodes 2 --queries 2 --eval-episodes 2";
+    let recipe = format!(
+        "learner = \"Meta-Baseline\"\npaper = \"Chen et al. 2021\"\ndata = \"glyphs\"\n\
+         base = \"--method simpleshot {small}\"\ntrain = \"--method meta-baseline {small}\"\n\
+         seeds = [3]\n[[test]]\noptions = \"--episodes 2\"\n"
+    );
+    fs::write(path("two.toml"), recipe).unwrap();
+    let places = ["--runs", &path("runs"), "--results", &path("results")];
+    let output = fewshot(&[&["reproduce", &path("two.toml")], &places[..]].concat());
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let outcome = fs::read_to_string(path("results/two.jsonl")).unwrap();
+    let outcome: Value = serde_json::from_str(&outcome).unwrap();
+    assert!(outcome["base"].as_str().unwrap().contains("--method simpleshot"), "{outcome}");
+    assert!(outcome["train"].as_str().unwrap().contains("--from BASE"), "{outcome}");
+    let kept = config(&folder.path().join("runs/two-3"));
+    assert_eq!(kept["user"]["from"]["method"], "simpleshot");
+}
+
+#[test]
 fn an_outer_step_that_makes_no_sense_is_refused() {
     for (options, reason) in [
         ("--momentum 0.9", "--optimizer sgd"),
