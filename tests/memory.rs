@@ -263,11 +263,11 @@ mod flex {
         let device = device();
         let kept = numbers();
         let error = refused::<Flex>(&device, 1 << 61);
-        let HardwareError::OutOfMemory { asked, in_use, free, .. } = error else {
+        let HardwareError::OutOfMemory { request, in_use, free, .. } = error else {
             panic!("{error}")
         };
         // Rust's message of what no address can count has no number.
-        assert_eq!(asked, None);
+        assert_eq!(request, None);
         assert!(in_use.unwrap() >= Bytes(BYTES), "{in_use:?}");
         assert!(free.unwrap() > Bytes(0) && free < memory_stats::<Flex>(&device).total);
         drop(kept);
@@ -297,10 +297,10 @@ mod pools {
         let in_use = memory_stats::<B>(&device).in_use;
         assert!(in_use >= Some(Bytes(1_000_000)));
         let error = refused::<B>(&device, 1 << 40);
-        let HardwareError::OutOfMemory { asked, in_use: found, free, .. } = &error else {
+        let HardwareError::OutOfMemory { request, in_use: found, free, .. } = &error else {
             panic!("{error}")
         };
-        assert_eq!((*asked, *found), (Some(Bytes(4 << 40)), in_use));
+        assert_eq!((*request, *found), (Some(Bytes(4 << 40)), in_use));
         assert!(error.to_string().contains("(asked for 4.00 TiB, in use "), "{error}");
         drop(kept);
         *free

@@ -126,8 +126,8 @@ mod tests {
             assert!(wants_reference());
             with_reference(|| assert!(wants_reference()));
             assert!(wants_reference(), "still, after the inner one");
-            let elsewhere = std::thread::spawn(wants_reference).join().unwrap();
-            assert_eq!(elsewhere, requested() == Some("reference"));
+            let in_thread = std::thread::spawn(wants_reference).join().unwrap();
+            assert_eq!(in_thread, requested() == Some("reference"));
         });
         assert_eq!(wants_reference(), requested() == Some("reference"));
     }

@@ -62,19 +62,19 @@ mod tests {
     fn results_come_in_the_order_of_the_items() {
         let items = vec![3, 1, 4, 1, 5, 9];
         let batched = |odd: Vec<i32>| odd.into_iter().map(|item| 10 * item).collect();
-        let found = in_parts(items.clone(), |item| item % 2 == 1, batched, |item| -item);
-        assert_eq!(found, [30, 10, -4, 10, 50, 90]);
+        let results = in_parts(items.clone(), |item| item % 2 == 1, batched, |item| -item);
+        assert_eq!(results, [30, 10, -4, 10, 50, 90]);
         let sums = |_, group: Vec<i32>| {
             let sum: i32 = group.iter().sum();
             group.into_iter().map(|item| (item, sum)).collect()
         };
-        let found = in_groups(items, |item| item % 3, sums);
-        assert_eq!(found, [(3, 12), (1, 6), (4, 6), (1, 6), (5, 5), (9, 12)]);
+        let results = in_groups(items, |item| item % 3, sums);
+        assert_eq!(results, [(3, 12), (1, 6), (4, 6), (1, 6), (5, 5), (9, 12)]);
     }
 
     #[test]
     fn nothing_is_not_asked_for_together() {
-        let found = in_parts(vec![1, 2], |_| false, |_| unreachable!(), |item| item + 1);
-        assert_eq!(found, [2, 3]);
+        let results = in_parts(vec![1, 2], |_| false, |_| unreachable!(), |item| item + 1);
+        assert_eq!(results, [2, 3]);
     }
 }

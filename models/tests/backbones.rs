@@ -62,24 +62,30 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// `values` of golden/backbones.py.
-fn values(name: &str, count: usize) -> impl Iterator<Item = f32> {
+/// `shift + scale * values` of golden/backbones.py. In plain numbers and a loop: the largest networks have a
+/// hundred million parameters, and tests are not optimised.
+fn values(name: &str, count: usize, [shift, scale]: [f32; 2]) -> Vec<f32> {
+    const WORD: u64 = 1 << 32;
     let key = name
         .bytes()
         .fold(0x811C_9DC5u32, |key, byte| (key ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    (0..count as u32).map(move |index| {
-        let x = index.wrapping_add(key);
-        let x = (x ^ (x >> 16)).wrapping_mul(0x7FEB_352D);
-        let x = (x ^ (x >> 15)).wrapping_mul(0x846C_A68B);
+    let (key, mut out, mut index) = (u64::from(key), vec![0.0; count], 0);
+    let to = out.as_mut_slice();
+    while index < count {
+        let x = (index as u64 + key) % WORD;
+        let x = (x ^ (x >> 16)) * 0x7FEB_352D % WORD;
+        let x = (x ^ (x >> 15)) * 0x846C_A68B % WORD;
         let x = x ^ (x >> 16);
-        (f64::from(x) / 2f64.powi(31) - 1.0) as f32
-    })
+        to[index] = shift + scale * (x as f64 / 2_147_483_648.0 - 1.0) as f32;
+        index += 1;
+    }
+    out
 }
 
 /// `drawn` of golden/backbones.py.
 fn drawn(name: &str, shape: &[usize]) -> Vec<f32> {
     let last = name.rsplit('.').next().unwrap();
-    let [shift, scale] = match (last, shape) {
+    let range = match (last, shape) {
         ("running_var", _) => [1.0, 0.5],
         ("running_mean" | "bias" | "in_proj_bias", _) => [0.0, 0.1],
         ("gamma", _) | ("weight", [_]) => [1.0, 0.3],
@@ -87,12 +93,12 @@ fn drawn(name: &str, shape: &[usize]) -> Vec<f32> {
         (_, [_, rest @ ..]) => [0.0, (3.0 / rest.iter().product::<usize>() as f64).sqrt() as f32],
         (_, []) => unreachable!("no parameter is a scalar"),
     };
-    values(name, shape.iter().product()).map(|x| shift + scale * x).collect()
+    values(name, shape.iter().product(), range)
 }
 
 fn images<B: Backend>([height, width]: [usize; 2]) -> Tensor<B, 4> {
     let shape = [2, 3, height, width];
-    let values = values("images", shape.iter().product()).collect();
+    let values = values("images", shape.iter().product(), [0.0, 1.0]);
     Tensor::from_data(TensorData::new::<f32, _>(values, shape), &Default::default())
 }
 
@@ -224,7 +230,7 @@ fn check_interpolated(name: &str, config: VitConfig, parameters: &[(String, Vec<
     let Network { size, features: wanted, .. } = &golden().interpolated[name];
     let tensors = parameters.iter().map(|(name, shape)| {
         let drawn = match name.as_str() {
-            "pos_embed" => values(name, shape.iter().product()).collect(),
+            "pos_embed" => values(name, shape.iter().product(), [0.0, 1.0]),
             _ => drawn(name, shape),
         };
         (name.clone(), shape.clone(), drawn)

@@ -67,8 +67,8 @@ mod tests {
         // 2.
         let direction = vector(&[1., 2., 3., 4., 5., 6., -1., 0., 1., 2., 0., 0.]);
         let matrices = [vector(&[1., 2., 0., 1.]), vector(&[0., 1., 0., 0., 0., 1., 2., 0., 0.])];
-        let found = apply_modes(direction, &matrices, &[2, 3], 2).into_data().into_vec::<f32>();
+        let actual = apply_modes(direction, &matrices, &[2, 3], 2).into_data().into_vec::<f32>();
         let expected = [12., 15., 18., 5., 6., 8., 0., 1., 6., 0., 0., 4.];
-        assert_eq!(found.expect("floats"), expected);
+        assert_eq!(actual.expect("floats"), expected);
     }
 }

@@ -7,8 +7,8 @@ pub enum AdaptError {
     #[error("the mask {mask} selects no parameter that can move; the module has {}", names.join(", "))]
     NothingMoves { mask: String, names: Vec<String> },
     /// A number that makes no sense.
-    #[error("the inner loop's {name} must be {wanted}, found {found}")]
-    Setting { name: &'static str, wanted: &'static str, found: f64 },
+    #[error("the inner loop's {name} must be {expected}, found {value}")]
+    Setting { name: &'static str, expected: &'static str, value: f64 },
     /// No inner steps, for a method that learns by them.
     #[error("{method} needs at least one inner step")]
     NoSteps { method: &'static str },
@@ -28,31 +28,31 @@ pub enum AdaptError {
     )]
     OneSegment { architecture: String },
     /// A classifier that has another number of classes than the tasks.
-    #[error("a classifier of {found} ways cannot learn {wanted}-way tasks")]
-    Ways { wanted: usize, found: usize },
-    /// Classical training on episodes with a class `found` that its classifier does not have, or,
-    /// if that is `None`, with classes that are not known.
+    #[error("a classifier of {outputs} ways cannot learn {ways}-way tasks")]
+    Ways { ways: usize, outputs: usize },
+    /// Classical training on episodes with a `class` that its classifier does not have, or,
+    /// if the class is `None`, with classes that are not known.
     #[error(
-        "a classifier of {wanted} base classes cannot be trained on episodes {}",
-        match found {
+        "a classifier of {classes} base classes cannot be trained on episodes {}",
+        match class {
             Some(class) => format!("that show class {class}"),
             None => "whose classes are not known".to_owned(),
         }
     )]
-    BaseClasses { wanted: usize, found: Option<usize> },
+    BaseClasses { classes: usize, class: Option<usize> },
     /// A network whose outputs have another length than the targets.
-    #[error("a network with outputs of {found} values cannot learn targets of {wanted}")]
-    Outputs { wanted: usize, found: usize },
+    #[error("a network with outputs of {outputs} values cannot learn targets of {targets}")]
+    Outputs { targets: usize, outputs: usize },
 }
 
-/// Checks that `found`, a number called `name`, is `wanted`, which `fits` tells.
+/// Checks that `value`, a number called `name`, is as `expected`, which `fits` tells.
 pub(crate) fn setting(
     name: &'static str,
-    wanted: &'static str,
-    found: f64,
+    expected: &'static str,
+    value: f64,
     fits: bool,
 ) -> Result<(), AdaptError> {
-    if fits { Ok(()) } else { Err(AdaptError::Setting { name, wanted, found }) }
+    if fits { Ok(()) } else { Err(AdaptError::Setting { name, expected, value }) }
 }
 
 fn among(places: &[String]) -> String {

@@ -54,7 +54,7 @@ impl InnerRule {
 
     pub(super) fn check(&self, order: Order) -> Result<(), AdaptError> {
         let within =
-            |name, found| setting(name, "from 0 to below 1", found, (0.0..1.0).contains(&found));
+            |name, value| setting(name, "from 0 to below 1", value, (0.0..1.0).contains(&value));
         match *self {
             Self::GradientDescent => Ok(()),
             Self::Momentum { momentum } => within("momentum", momentum),
@@ -62,13 +62,13 @@ impl InnerRule {
                 within("beta_1", beta_1)?;
                 within("beta_2", beta_2)?;
                 within("epsilon", epsilon)?;
-                let wanted = match order {
+                let expected = match order {
                     Order::First => "a positive number, or 0 beside a positive epsilon",
                     Order::Second => "a positive number",
                 };
                 let zero = order == Order::First && root == 0.0 && epsilon > 0.0;
                 let positive = root.is_finite() && root > 0.0;
-                setting("epsilon_root", wanted, root, positive || zero)
+                setting("epsilon_root", expected, root, positive || zero)
             }
         }
     }

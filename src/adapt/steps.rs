@@ -240,7 +240,7 @@ mod tests {
         actual.flat_map(|gradient| gradient.into_data().into_vec::<f32>().unwrap()).collect()
     }
 
-    fn apart(actual: &[f32], expected: &[f32]) -> f64 {
+    fn relative_error(actual: &[f32], expected: &[f32]) -> f64 {
         let square = |values: &mut dyn Iterator<Item = f32>| -> f64 {
             values.map(|value| f64::from(value).powi(2)).sum()
         };
@@ -271,8 +271,8 @@ mod tests {
         let adapted: Vec<_> = (0..values.len()).map(|place| place % 3 == 0).collect();
         for (place, (some, all)) in grads(&adapted).into_iter().zip(all).enumerate() {
             let data = |gradient: Tensor<B, 1>| gradient.into_data();
-            let wanted = all.map(data).filter(|_| adapted[place]);
-            assert_eq!(some.map(data), wanted, "tensor {place}");
+            let expected = all.map(data).filter(|_| adapted[place]);
+            assert_eq!(some.map(data), expected, "tensor {place}");
         }
     }
 
@@ -281,11 +281,11 @@ mod tests {
         for config in [Conv4Config::omniglot(), Conv4Config::mini_imagenet()] {
             let low = |power: i32| gradient_fn(&config, Precision::MixedF16, 2f64.powi(power));
             let large = low(6);
-            let rounding = apart(&large, &gradient_fn(&config, Precision::F32, 1.0));
+            let rounding = relative_error(&large, &gradient_fn(&config, Precision::F32, 1.0));
             // As where the loss has fallen to a sixteenth.
-            let lost = apart(&low(-4), &large);
-            assert!(10.0 * lost < rounding, "{lost} of {rounding}");
-            assert!(apart(&low(-14), &large) > rounding, "they are lost at some scale");
+            let error = relative_error(&low(-4), &large);
+            assert!(10.0 * error < rounding, "{error} of {rounding}");
+            assert!(relative_error(&low(-14), &large) > rounding, "they are error at some scale");
         }
     }
 }

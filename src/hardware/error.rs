@@ -10,12 +10,12 @@ use super::{Bytes, DeviceKey, Inventory};
 #[allow(missing_docs)]
 pub enum HardwareError {
     /// A device could not give the memory that was asked of it. `reason` is the first line of its
-    /// message, which may tell what was `asked`; `in_use` and `free` are of that time, where they
+    /// message, which may tell the `request`; `in_use` and `free` are of that time, where they
     /// can be known.
-    #[error("out of memory on {device}{}: {reason}", numbers(*.asked, *.in_use, *.free))]
+    #[error("out of memory on {device}{}: {reason}", numbers(*.request, *.in_use, *.free))]
     OutOfMemory {
         device: String,
-        asked: Option<Bytes>,
+        request: Option<Bytes>,
         in_use: Option<Bytes>,
         free: Option<Bytes>,
         reason: String,
@@ -127,8 +127,8 @@ fn room(roomiest: &Option<(DeviceKey, Bytes)>) -> String {
     })
 }
 
-fn numbers(asked: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> String {
-    let parts = [("asked for", asked), ("in use", in_use), ("free", free)];
+fn numbers(request: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> String {
+    let parts = [("asked for", request), ("in use", in_use), ("free", free)];
     let known = parts.into_iter().filter_map(|(name, bytes)| Some(format!("{name} {}", bytes?)));
     let known = known.collect::<Vec<_>>();
     if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }

@@ -113,7 +113,7 @@ impl<B: Backend> BaseClassifier<B> {
     ///
     /// # Panics
     /// When images that are to be turned are not square.
-    pub fn shown(&self, images: Tensor<B, 4>) -> Tensor<B, 4> {
+    pub fn training_images(&self, images: Tensor<B, 4>) -> Tensor<B, 4> {
         if self.turns.is_none() {
             return images;
         }

@@ -185,12 +185,12 @@ where
             return Err(AdaptError::OneSegment { architecture: self.encoder.architecture() });
         }
         let Some(classes) = &self.classes else { return Ok(()) };
-        let wanted = classes.config().classes;
+        let count = classes.config().classes;
         match batch.classes() {
-            Some(shown) if shown.iter().all(|class| *class < wanted) => Ok(()),
+            Some(shown) if shown.iter().all(|class| *class < count) => Ok(()),
             shown => {
-                let found = shown.and_then(|shown| shown.iter().max().copied());
-                Err(AdaptError::BaseClasses { wanted, found })
+                let class = shown.and_then(|shown| shown.iter().max().copied());
+                Err(AdaptError::BaseClasses { classes: count, class })
             }
         }
     }
@@ -240,7 +240,7 @@ where
         let images = batch.joined().flatten(0, 1);
         let labels = batch.base_labels().expect("checked before the first step");
         let labels = labels.flatten::<1>(0, 1);
-        let embeddings = self.encoder.encode(classes.shown(images), BnStatistics::Track);
+        let embeddings = self.encoder.encode(classes.training_images(images), BnStatistics::Track);
         let (loss, logits) = classes.loss(embeddings, labels.clone());
         let gradients = scaled_gradients(loss.clone(), self, scale);
         let score = accuracies(logits.inner().unsqueeze(), labels.inner().unsqueeze()).mean();

@@ -54,7 +54,7 @@ impl<B: Backend, E: Encoder<B>> Plastic<B, E> {
     }
 
     /// The connections after the support, of features `[t, n, d]`, was shown.
-    fn shown(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
+    fn effective_weights(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
         self.check_ways(support.ways).unwrap_or_else(|error| panic!("{error}"));
         let [tasks, examples, _] = support.embeddings.dims();
         let (features, labels) = (&support.embeddings, &support.one_hot());
@@ -65,10 +65,10 @@ impl<B: Backend, E: Encoder<B>> Plastic<B, E> {
         self.connections.effective(trace)
     }
 
-    fn check_ways(&self, wanted: usize) -> Result<(), AdaptError> {
+    fn check_ways(&self, ways: usize) -> Result<(), AdaptError> {
         match self.connections.weight.dims()[1] {
-            found if found == wanted => Ok(()),
-            found => Err(AdaptError::Ways { wanted, found }),
+            outputs if outputs == ways => Ok(()),
+            outputs => Err(AdaptError::Ways { ways, outputs }),
         }
     }
 }
@@ -77,7 +77,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
     type Adapted = AdaptedPlastic<B, E>;
 
     fn adapt(&self, support: &Support<B>) -> AdaptedPlastic<B, E> {
-        let connections = self.shown(embed_support(&self.encoder, support));
+        let connections = self.effective_weights(embed_support(&self.encoder, support));
         AdaptedPlastic { learner: self.clone(), connections }
     }
 
@@ -87,7 +87,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
         let (support, queries, _) = embed_jointly(&self.encoder, batch, statistics).parts();
-        product(queries, self.shown(support))
+        product(queries, self.effective_weights(support))
     }
 
     fn precision(&self) -> Precision {

@@ -117,7 +117,7 @@ fn of_two_values() -> (Maml<B, Mlp<B>>, RegressionBatch<B>) {
 fn targets_of_another_length_are_found_before_training() {
     let (learner, batch) = of_two_values();
     let error = learner.check(&batch).unwrap_err();
-    assert_eq!(error, AdaptError::Outputs { wanted: 2, found: 1 });
+    assert_eq!(error, AdaptError::Outputs { targets: 2, outputs: 1 });
     assert!(learner.check(&golden().1).is_ok());
     // With nothing to differentiate twice, too.
     let first = Maml::first_order(golden().0, InnerLoop::new(1, 0.1)).unwrap();
@@ -130,7 +130,7 @@ fn queries_whose_targets_alone_have_another_length_are_refused() {
     let (learner, RegressionBatch { queries, .. }) = of_two_values();
     let batch = RegressionBatch { queries, ..golden().1 };
     let error = learner.check(&batch).unwrap_err();
-    assert_eq!(error, AdaptError::Outputs { wanted: 2, found: 1 });
+    assert_eq!(error, AdaptError::Outputs { targets: 2, outputs: 1 });
     learner.meta_gradients(&batch, LossScale::ONE);
 }
 

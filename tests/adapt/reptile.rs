@@ -211,8 +211,8 @@ fn a_mini_batch_has_an_example() {
 fn adam_without_momentum_is_for_first_order() {
     let inner = InnerLoop::new(2, 0.01).with_rule(InnerRule::reptile());
     let error = Maml::new(linear(1), inner.clone()).unwrap_err();
-    let AdaptError::Setting { name, found, .. } = error else { panic!("{error}") };
-    assert_eq!((name, found), ("epsilon_root", 0.0));
+    let AdaptError::Setting { name, value, .. } = error else { panic!("{error}") };
+    assert_eq!((name, value), ("epsilon_root", 0.0));
     assert!(Maml::first_order(linear(1), inner.clone()).is_ok());
     // Reptile takes no other order. The first step of every number is as long as the rate.
     let learner = Maml::reptile(linear(1), inner.with_steps(1), 4).unwrap();

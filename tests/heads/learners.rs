@@ -104,7 +104,7 @@ fn images_are_shown_in_their_quarter_turns() {
     let config = BaseClassifierConfig::new(4, 3).with_rotation(1.0);
     let classes: BaseClassifier<Flex> = config.init(&device);
     let image = Tensor::<Flex, 4>::from_data([[[[1.0, 2.0], [3.0, 4.0]]]], &device);
-    let shown: Vec<f32> = classes.shown(image).into_data().iter().collect();
+    let shown: Vec<f32> = classes.training_images(image).into_data().iter().collect();
     // As numpy.rot90 turns them.
     let turns = [[1., 2., 3., 4.], [2., 4., 1., 3.], [4., 3., 2., 1.], [3., 1., 4., 2.]];
     assert_eq!(shown, turns.concat());
@@ -144,10 +144,10 @@ fn episodes_of_unknown_classes_are_refused() {
     let batch = sampler().batch::<A>(0..4, &device);
     assert!(learner(12).check(&batch).is_ok());
     let found = learner(2).check(&batch);
-    assert!(matches!(found, Err(AdaptError::BaseClasses { wanted: 2, found: Some(_) })));
+    assert!(matches!(found, Err(AdaptError::BaseClasses { classes: 2, class: Some(_) })));
     let unknown = EpisodeBatch::from(batch.into_tensors());
     let found = learner(12).check(&unknown);
-    assert!(matches!(found, Err(AdaptError::BaseClasses { wanted: 12, found: None })));
+    assert!(matches!(found, Err(AdaptError::BaseClasses { classes: 12, class: None })));
 }
 
 #[test]

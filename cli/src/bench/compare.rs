@@ -3,9 +3,8 @@
 use fewshot::hardware::{DeviceInfo, run_on};
 
 use super::CompareArgs;
-use super::case::{Case, Scale};
-use super::timing::Spread;
-use crate::bench::Operation;
+use super::cases::{Case, Operation, Scale};
+use super::timing::{Repeats, Spread};
 use crate::machine::Machine;
 use crate::prelude::*;
 
@@ -38,12 +37,15 @@ pub(crate) fn compare(args: &CompareArgs) -> Result {
         for (info, cases) in devices.iter().zip(&mut cases) {
             run_on(vec![info.clone()], Cases { operation, scale, cases })??;
         }
-        let [first, second] = cases;
-        assert_eq!(first.len(), second.len(), "an operation has one list of sizes");
-        for (mut one, mut other) in first.into_iter().zip(second) {
-            let Case { operation, shape, variant, pass, .. } = &one;
-            let work = format!("{operation:<20}{shape:<31}{variant:<13}{pass}");
-            let spreads = scale.repeats().turns([&mut one.work, &mut other.work]);
+        let [first, mut second] = cases;
+        for mut one in first {
+            let work = label(&one);
+            // Types that one of the two does not compute in are left out.
+            let Some(place) = second.iter().position(|other| label(other) == work) else {
+                continue;
+            };
+            let mut other = second.remove(place);
+            let spreads = Repeats::for_scale(scale).turns([&mut one.work, &mut other.work]);
             let [first, second] = spreads.each_ref().map(Spread::text);
             // How many times as long the first takes.
             let ratio = spreads[0].median() / spreads[1].median();
@@ -57,6 +59,11 @@ pub(crate) fn compare(args: &CompareArgs) -> Result {
     }
     let version = env!("CARGO_PKG_VERSION");
     print(json!({ "machine": machine, "version": version, "devices": keys, "rows": rows }))
+}
+
+fn label(case: &Case) -> String {
+    let Case { operation, shape, variant, pass, .. } = case;
+    format!("{operation:<20}{shape:<31}{variant:<13}{pass}")
 }
 
 fn devices(args: &CompareArgs) -> Result<[DeviceInfo; 2]> {

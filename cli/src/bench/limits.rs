@@ -5,7 +5,7 @@ use fewshot::hardware::Calibration;
 use fewshot::kernels::{Route, route};
 use rayon::prelude::*;
 
-use super::case::{Case, Load, Scale};
+use super::cases::{Case, Load, Scale};
 use super::timing::Repeats;
 use crate::prelude::*;
 use crate::warnings::KernelCount;
@@ -17,6 +17,14 @@ pub(super) struct Bound {
     pub(super) by: &'static str,
     /// Kernel launches, on an accelerator.
     pub(super) launches: Option<usize>,
+}
+
+/// The limit of a load, and the units of its rate in a table and in JSON.
+pub(super) fn load_names(load: Load) -> [&'static str; 3] {
+    match load {
+        Load::Products { .. } => ["matmul", "GFLOP/s", "gflop_per_s"],
+        Load::Bytes(_) => ["copy", "GB/s", "gb_per_s"],
+    }
 }
 
 /// Kernel launches of `work`, the second time that it runs.
@@ -39,7 +47,7 @@ pub(super) fn bound<B: Backend>(
     let load = case.load;
     if !matches!(route::<B>(), Route::Device(_)) {
         let seconds = load.amount() / limit_now::<B>(load, scale, device);
-        return Bound { seconds, by: load.names()[0], launches: None };
+        return Bound { seconds, by: load_names(load)[0], launches: None };
     }
     let count = launches(&mut case.work);
     let (flops, bytes) = match load {
@@ -92,5 +100,5 @@ fn host_copy(floats: usize, repeats: Repeats) -> f64 {
         pieces.for_each(|(to, from)| to.copy_from_slice(from));
         black_box(&mut to);
     });
-    Load::floats(2 * floats).amount() / spread.median()
+    (4 * 2 * floats) as f64 / spread.median()
 }

@@ -1,23 +1,15 @@
 //! Speed of fused operations on this machine, beside their references and the machine's limits.
 
 mod args;
-mod case;
+mod cases;
 mod compare;
-mod conv_stack;
-mod gather_images;
-mod layers;
 mod limits;
-mod metrics;
-mod operation;
 mod row;
-mod steps;
 mod timing;
-mod training_step;
 
 pub(crate) use args::{BenchCommand, CompareArgs};
-pub(crate) use case::Scale;
+pub(crate) use cases::{Operation, Scale};
 pub(crate) use compare::compare;
-pub(crate) use operation::Operation;
 
 use fewshot::files;
 use fewshot::hardware::{Calibration, Effort};
@@ -28,6 +20,7 @@ use crate::machine::{self, Machine};
 use crate::prelude::*;
 use args::{BenchKernelsArgs, BenchReportArgs, KernelsArgs};
 use row::Row;
+use timing::Repeats;
 
 pub(crate) fn kernels(args: &BenchKernelsArgs) -> Result {
     backend::start(&args.kernels.device, args)
@@ -109,7 +102,7 @@ impl Measured {
         for operation in args.measure.operations() {
             for mut case in operation.cases::<Autodiff<B>>(scale, device) {
                 let bound = limits::bound::<Autodiff<B>>(&limits, &mut case, scale, device);
-                let row = Row::measure(case, scale.repeats(), compare, bound);
+                let row = Row::measure(case, Repeats::for_scale(scale), compare, bound);
                 tell(aside, row.line())?;
                 rows.push(row);
             }

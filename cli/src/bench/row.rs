@@ -1,7 +1,7 @@
 use fewshot::kernels::with_reference;
 
-use super::case::Case;
-use super::limits::Bound;
+use super::cases::Case;
+use super::limits::{Bound, load_names};
 use super::timing::{Repeats, Spread};
 use crate::prelude::*;
 
@@ -58,7 +58,7 @@ impl Row {
             ms(&self.spread),
             known(self.reference.as_ref().map(ms)),
             known(self.speedup().map(|speedup| format!("{speedup:.1}"))),
-            format!("{:.1} {}", self.rate / 1e9, self.case.load.names()[1]),
+            format!("{:.1} {}", self.rate / 1e9, load_names(self.case.load)[1]),
             format!("{:.2} {}", self.share_of_limit(), self.bound.by),
         ]
     }
@@ -76,7 +76,7 @@ impl Row {
     }
 
     pub(super) fn json(&self) -> Value {
-        let [_, _, unit] = self.case.load.names();
+        let [_, _, unit] = load_names(self.case.load);
         json!({
             "operation": self.case.operation,
             "shape": self.case.shape,

@@ -1,5 +1,6 @@
 use std::time::Instant;
 
+use super::Scale;
 use crate::prelude::*;
 
 /// Length of a measurement: at least so many rounds, and on until this much time has passed.
@@ -13,6 +14,10 @@ pub(super) struct Repeats {
 const QUICKER_RUNS: usize = 8;
 
 impl Repeats {
+    pub(super) fn for_scale(scale: Scale) -> Self {
+        scale.choose(Self { rounds: 3, seconds: 4.0 }, Self { rounds: 2, seconds: 0.0 })
+    }
+
     pub(super) fn spread(self, work: &mut dyn FnMut()) -> Spread {
         let [spread] = self.turns([work]);
         spread

@@ -3,14 +3,14 @@
 use super::activate::Strip;
 use super::simd::Simd;
 
-/// Coefficients of `dy = gain * dz + tilt * y + offset`, each `[TILE]`.
+/// Coefficients of `dy = gain * dz + slope * y + offset`, each `[TILE]`.
 ///
 /// With batch statistics the mean and the variance depend on every `y`, hence the last two.
-pub struct Slope<'a> {
+pub struct Coefficients<'a> {
     /// Factor of `dz`.
     pub gain: &'a [f32],
     /// Factor of `y`.
-    pub tilt: &'a [f32],
+    pub slope: &'a [f32],
     /// Summand.
     pub offset: &'a [f32],
 }
@@ -25,13 +25,13 @@ pub struct Target<'a> {
     pub pixel: usize,
 }
 
-/// Vectors of `Strip` and `Slope` for half a tile.
+/// Vectors of `Strip` and `Coefficients` for half a tile.
 #[derive(Clone, Copy)]
 struct Vectors<V> {
     scale: V,
     shift: V,
     gain: V,
-    tilt: V,
+    slope: V,
     offset: V,
 }
 
@@ -44,7 +44,7 @@ pub fn activate_vjp<S: Simd>(
     simd: S,
     strip: &Strip<'_>,
     grad: &[f32],
-    slope: &Slope<'_>,
+    coefficients: &Coefficients<'_>,
     target: Target<'_>,
 ) {
     for at in [0, S::WIDTH] {
@@ -52,9 +52,9 @@ pub fn activate_vjp<S: Simd>(
         let vectors = Vectors {
             scale: load(strip.scale),
             shift: load(strip.shift),
-            gain: load(slope.gain),
-            tilt: load(slope.tilt),
-            offset: load(slope.offset),
+            gain: load(coefficients.gain),
+            slope: load(coefficients.slope),
+            offset: load(coefficients.offset),
         };
         let target = Target { d: &mut target.d[at..], ..target };
         if strip.pool {
@@ -65,9 +65,10 @@ pub fn activate_vjp<S: Simd>(
     }
 }
 
+/// `dy` of the pixels.
 #[inline(always)]
-fn slope<S: Simd>(simd: S, y: S::Vector, dz: S::Vector, k: Vectors<S::Vector>) -> S::Vector {
-    simd.mul_add(k.gain, dz, simd.mul_add(k.tilt, y, k.offset))
+fn map_gradient<S: Simd>(simd: S, y: S::Vector, dz: S::Vector, k: Vectors<S::Vector>) -> S::Vector {
+    simd.mul_add(k.gain, dz, simd.mul_add(k.slope, y, k.offset))
 }
 
 #[inline(always)]
@@ -85,7 +86,7 @@ fn plain<S: Simd>(
             let z = simd.mul_add(y, k.scale, k.shift);
             let dz = simd.gate(z, simd.load(&grad[pixel + at..]));
             let to = row * target.row + column * target.pixel;
-            simd.store(&mut target.d[to..], slope(simd, y, dz, k));
+            simd.store(&mut target.d[to..], map_gradient(simd, y, dz, k));
         }
     }
 }
@@ -115,7 +116,7 @@ fn pooled<S: Simd>(
                 left = others;
                 let (i, j) = (2 * row + corner / 2, 2 * column + corner % 2);
                 let to = i * target.row + j * target.pixel;
-                simd.store(&mut target.d[to..], slope(simd, y[corner], dz, k));
+                simd.store(&mut target.d[to..], map_gradient(simd, y[corner], dz, k));
             }
         }
     }
@@ -124,26 +125,27 @@ fn pooled<S: Simd>(
     for (row, column) in dropped_column.chain(dropped_row) {
         let y = simd.load(&strip.y[(row * w + column) * S::TILE + at..]);
         let to = row * target.row + column * target.pixel;
-        simd.store(&mut target.d[to..], slope(simd, y, simd.splat(0.0), k));
+        simd.store(&mut target.d[to..], map_gradient(simd, y, simd.splat(0.0), k));
     }
 }
 
-/// Adds `part + tilt * y` to the target, for maps `part` and `y` `[rows, w, TILE]`.
+/// Adds `part + slope * y` to the target, for maps `part` and `y` `[rows, w, TILE]`.
 #[inline(always)]
-pub fn add_tilted<S: Simd>(
+pub fn add_scaled<S: Simd>(
     simd: S,
     part: &[f32],
-    (y, tilt): (&[f32], &[f32]),
+    (y, slope): (&[f32], &[f32]),
     w: usize,
     target: Target<'_>,
 ) {
-    let tilt = simd.load_tile(tilt);
+    let slope = simd.load_tile(slope);
     let rows = part.chunks_exact(w * S::TILE).zip(y.chunks_exact(w * S::TILE));
     for (row, (part, y)) in rows.enumerate() {
         let pixels = part.chunks_exact(S::TILE).zip(y.chunks_exact(S::TILE));
         for (column, (part, y)) in pixels.enumerate() {
             let (part, y) = (simd.load_tile(part), simd.load_tile(y));
-            let sum = [simd.mul_add(tilt[0], y[0], part[0]), simd.mul_add(tilt[1], y[1], part[1])];
+            let sum =
+                [simd.mul_add(slope[0], y[0], part[0]), simd.mul_add(slope[1], y[1], part[1])];
             let to = row * target.row + column * target.pixel;
             simd.add_tile(&mut target.d[to..], sum);
         }

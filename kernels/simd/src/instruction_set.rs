@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::LazyLock;
 
 use super::activate::Strip;
-use super::activate_vjp::{Slope, Target};
+use super::activate_vjp::{Coefficients, Target};
 use super::amx::Amx;
 #[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2;
@@ -35,9 +35,9 @@ macro_rules! with_loops {
             activate::activate_jvp(
                 strip: &Strip<'_>, tangent: &Strip<'_>, out: &mut [f32], out_row: usize);
             activate_vjp::activate_vjp(
-                strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>);
-            activate_vjp::add_tilted(
-                part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>);
+                strip: &Strip<'_>, grad: &[f32], coefficients: &Coefficients<'_>, target: Target<'_>);
+            activate_vjp::add_scaled(
+                part: &[f32], scaled: (&[f32], &[f32]), w: usize, target: Target<'_>);
             contract::contract(job: &Contraction<'_>, out: &mut [f32]);
             depthwise::depthwise(
                 job: &Depthwise<'_>, padded: &mut [f32], out: &mut [MaybeUninit<f32>]);

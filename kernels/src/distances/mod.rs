@@ -33,10 +33,10 @@ pub enum Metric {
 
 /// No metric has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown metric {found}, there are squared-euclidean and cosine")]
+#[error("unknown metric {name}, there are squared-euclidean and cosine")]
 pub struct UnknownMetric {
-    /// The name.
-    pub found: String,
+    /// The unknown name.
+    pub name: String,
 }
 
 impl fmt::Display for Metric {
@@ -55,7 +55,7 @@ impl FromStr for Metric {
         match text {
             "squared-euclidean" | "euclidean" => Ok(Self::SquaredEuclidean),
             "cosine" => Ok(Self::Cosine),
-            _ => Err(UnknownMetric { found: text.to_owned() }),
+            _ => Err(UnknownMetric { name: text.to_owned() }),
         }
     }
 }

@@ -142,7 +142,7 @@ mod tests {
                     let (y, x_at) = (y.wrapping_sub(padding[0]), x_at.wrapping_sub(padding[1]));
                     if y < h && x_at < w { x[(plane * h + y) * w + x_at] } else { 0.0 }
                 };
-                let mut wanted = Vec::new();
+                let mut expected = Vec::new();
                 for (plane, y, x_at) in (0..2 * channels).flat_map(|plane| {
                     (0..out[0]).flat_map(move |y| (0..out[1]).map(move |x| (plane, y, x)))
                 }) {
@@ -153,12 +153,12 @@ mod tests {
                             * at(plane, y * stride + i, x_at * stride + j)
                     });
                     let sum: f32 = taps.sum();
-                    wanted.push((sum * scale[channel] + shift[channel]).clamp(-40.0, 60.0));
+                    expected.push((sum * scale[channel] + shift[channel]).clamp(-40.0, 60.0));
                 }
                 for body in bodies() {
                     let tensors = [&x[..], &filters, &scale, &shift];
-                    let found = depthwise(body, tensors, [2, channels, h, w], out, options);
-                    assert_eq!(found, wanted, "{} {size:?} {window} {options:?}", body.name());
+                    let actual = depthwise(body, tensors, [2, channels, h, w], out, options);
+                    assert_eq!(actual, expected, "{} {size:?} {window} {options:?}", body.name());
                 }
             }
         }

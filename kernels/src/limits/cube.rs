@@ -78,7 +78,7 @@ pub fn each<R: CubeRuntime>(
     seconds: f64,
     mut work: impl FnMut() -> Result<(), LimitError>,
 ) -> Result<f64, LimitError> {
-    let wanted = seconds / ROWS as f64;
+    let share = seconds / ROWS as f64;
     let mut row = |runs: usize| {
         let begin = Instant::now();
         (0..runs).try_for_each(|_| work())?;
@@ -88,10 +88,10 @@ pub fn each<R: CubeRuntime>(
     let mut runs = 1;
     loop {
         let taken: f64 = row(runs)?;
-        if taken >= wanted || runs >= MOST {
+        if taken >= share || runs >= MOST {
             break;
         }
-        let growth = (wanted / taken.max(1e-9)).clamp(2.0, 8.0);
+        let growth = (share / taken.max(1e-9)).clamp(2.0, 8.0);
         runs = ((runs as f64 * growth) as usize).min(MOST);
     }
     let mut times = (0..ROWS).map(|_| row(runs)).collect::<Result<Vec<_>, _>>()?;
@@ -141,9 +141,9 @@ pub fn launches<R: CubeRuntime>(
         issued.push(one);
         done.push(other);
     }
-    let wanted = ((issued.len() + 1) * LAUNCHES) as f32;
+    let launched = ((issued.len() + 1) * LAUNCHES) as f32;
     let [issue, done] = [issued, done].map(|mut times| median(&mut times) / LAUNCHES as f64);
-    checked("the count of launches", read(counter)?[0], wanted, 0.0)?;
+    checked("the count of launches", read(counter)?[0], launched, 0.0)?;
     Ok(LaunchTime { issue, done })
 }
 

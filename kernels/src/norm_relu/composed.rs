@@ -42,8 +42,8 @@ pub fn backward<B: FusedLayers>(
         let Some((inverse, sums)) = inverse.zip(sums.clone()) else {
             return scaled::<B>(dy, scale);
         };
-        let [tilt, mean] = moment_grad::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
-        B::channel_combine([[dy, mean, scale], [x, centre, tilt]])
+        let [slope, mean] = moment_grad::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
+        B::channel_combine([[dy, mean, scale], [x, centre, slope]])
     });
     [sums.filter(|_| of_sums), dx]
 }

@@ -220,16 +220,16 @@ mod tests {
         for rule in rules() {
             let bodies = bodies();
             let (judge, others) = bodies.split_last().unwrap();
-            let wanted = stepped(*judge, &rule, &sizes, 0);
-            for slice in &wanted {
+            let expected = stepped(*judge, &rule, &sizes, 0);
+            for slice in &expected {
                 let around = slice[..16].iter().chain(&slice[slice.len() - 16..]);
                 assert!(around.clone().all(|&value| value == GUARD), "{rule:?}");
             }
             for body in others {
-                let found = stepped(*body, &rule, &sizes, 0);
-                for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
-                    let near = (found - wanted).abs() <= 2e-6 * (1.0 + wanted.abs());
-                    assert!(near, "{} {rule:?}: {found}, not {wanted}", body.name());
+                let actual = stepped(*body, &rule, &sizes, 0);
+                for (actual, expected) in actual.iter().flatten().zip(expected.iter().flatten()) {
+                    let near = (actual - expected).abs() <= 2e-6 * (1.0 + expected.abs());
+                    assert!(near, "{} {rule:?}: {actual}, not {expected}", body.name());
                 }
             }
         }

@@ -99,7 +99,7 @@ mod tests {
     const GUARD: f32 = 77.5;
 
     /// The weight by its formula.
-    fn wanted(of: &RankUpdate<'_>, rows: usize, w: &[f32]) -> Vec<f32> {
+    fn expected(of: &RankUpdate<'_>, rows: usize, w: &[f32]) -> Vec<f32> {
         let element = |(at, w): (usize, &f32)| {
             let (i, j) = (at / of.columns, at % of.columns);
             let terms =
@@ -133,12 +133,12 @@ mod tests {
                 w.extend(integers(rows * columns, 4));
                 w.extend([GUARD; 16]);
                 let end = w.len() - 16;
-                let wanted = wanted(&of, rows, &w[16..end]);
+                let expected = expected(&of, rows, &w[16..end]);
                 for body in bodies() {
                     let mut w = w.clone();
                     rank_update(body, &of, &mut w[16..end]);
                     let what = format!("{} {rows}x{columns}, {summands}", body.name());
-                    assert_eq!(w[16..end], wanted, "{what}");
+                    assert_eq!(w[16..end], expected, "{what}");
                     let around = w[..16].iter().chain(&w[end..]);
                     assert!(around.clone().all(|&value| value == GUARD), "{what}");
                 }
@@ -165,14 +165,14 @@ mod tests {
         };
         assert!(w.len() * summands > PARALLEL);
         for body in bodies() {
-            let mut together = w.clone();
-            rank_update(body, &of, &mut together);
+            let mut shared = w.clone();
+            rank_update(body, &of, &mut shared);
             let right = packed(body, &of);
             let of = RankUpdate { right: &right, ..of };
             for row in 0..rows {
                 let mut alone = w[row * columns..][..columns].to_vec();
                 body.rank_update(&part(&of, row, &alone), &mut alone);
-                assert_eq!(alone, together[row * columns..][..columns], "{}", body.name());
+                assert_eq!(alone, shared[row * columns..][..columns], "{}", body.name());
             }
         }
     }

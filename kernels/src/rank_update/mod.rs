@@ -118,11 +118,11 @@ fn check<B: Backend>(
         "a weight of shape {weight:?} cannot grow by the transpose of {left:?} times {right:?}"
     );
     if let Coefficient::Tensor(shares) = decay {
-        let found = shares.dims();
-        let fits = [[rows, 1], [1, 1]].contains(&found);
+        let dims = shares.dims();
+        let fits = [[rows, 1], [1, 1]].contains(&dims);
         assert!(
             fits,
-            "a weight of {rows} rows loses a share [{rows}, 1] or [1, 1], found {found:?}"
+            "a weight of {rows} rows loses a share [{rows}, 1] or [1, 1], found {dims:?}"
         );
     }
 }

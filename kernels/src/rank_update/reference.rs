@@ -26,8 +26,8 @@ pub fn rank_update<B: Backend>(
         (Coefficient::Number(0.0), _) => weight,
         (Coefficient::Number(share), Coefficient::Number(rate)) => weight * (1.0 - rate * share),
         (Coefficient::Number(share), Coefficient::Tensor(rate)) => {
-            let kept: Tensor<B, 1> = 1.0 - wrap(rate.clone()) * share;
-            weight * kept.reshape([1, 1])
+            let retention: Tensor<B, 1> = 1.0 - wrap(rate.clone()) * share;
+            weight * retention.reshape([1, 1])
         }
         (Coefficient::Tensor(shares), _) => weight * (1.0 - times(wrap(shares))),
     };

@@ -130,11 +130,11 @@ mod tests {
                 };
                 let pairs =
                     x.chunks(inputs).flat_map(|x| weight.chunks(inputs).map(move |w| (x, w)));
-                let wanted: Vec<f32> = pairs.map(sum).collect();
+                let expected: Vec<f32> = pairs.map(sum).collect();
                 for body in bodies() {
-                    let found = weighted_sums(body, [&x, &weight], inputs);
+                    let actual = weighted_sums(body, [&x, &weight], inputs);
                     let what = format!("{} {examples} of {inputs} to {neurons}", body.name());
-                    assert_eq!(found, wanted, "{what}");
+                    assert_eq!(actual, expected, "{what}");
                 }
             }
         }

@@ -83,7 +83,7 @@ fn where_none_fits_the_numbers_are_told() {
 fn out_of_memory() -> HardwareError {
     HardwareError::OutOfMemory {
         device: "cuda:0".to_owned(),
-        asked: Some(Bytes(9)),
+        request: Some(Bytes(9)),
         in_use: None,
         free: None,
         reason: "no".to_owned(),

@@ -26,11 +26,11 @@ pub(super) fn inventory<B: Backend>(preference: &DevicePreference) -> Inventory 
     if !accelerators && !only.iter().any(|other| other == name) {
         only.push(name.to_owned());
     }
-    let mut found = Registry::built_in().detect(&Detection { only, ..Detection::default() });
-    for other in found.devices.extract_if(.., |info| info.key.platform != name) {
-        found.rejected.push(other.rejected("it is of another backend than this program's"));
+    let mut inventory = Registry::built_in().detect(&Detection { only, ..Detection::default() });
+    for other in inventory.devices.extract_if(.., |info| info.key.platform != name) {
+        inventory.rejected.push(other.rejected("it is of another backend than this program's"));
     }
-    found
+    inventory
 }
 
 /// The device of `B` of which this is known.
@@ -61,11 +61,11 @@ impl<B: Backend> Platform for CustomBackend<B> {
     }
 
     fn find(&self) -> Result<Vec<DetectedDevice>, String> {
-        let found = |index| {
+        let detected = |index| {
             let name = B::name(&numbered::<B>(index)?);
             Ok(DetectedDevice::new(name, DeviceClass::Other, self.tier()))
         };
-        (0..B::device_count(0)).map(found).collect()
+        (0..B::device_count(0)).map(detected).collect()
     }
 
     fn probe(&self, index: usize) -> Result<ProbeResult, String> {

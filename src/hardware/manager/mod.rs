@@ -148,8 +148,8 @@ fn chosen(
 ) -> Result<(Vec<DeviceInfo>, Vec<Rejection>), HardwareError> {
     let (inventory, refused) = eligible(inventory, config);
     let first = inventory.select(&config.device).map_err(|error| {
-        let asked = refused.into_iter().find(|(info, _)| config.device.matches(info));
-        asked.map_or(error, |(_, reason)| reason.with_usable(&inventory))
+        let rejection = refused.into_iter().find(|(info, _)| config.device.matches(info));
+        rejection.map_or(error, |(_, reason)| reason.with_usable(&inventory))
     })?;
     let key = &first.device.key;
     let others = inventory.devices.iter().filter(|info| {

@@ -109,8 +109,8 @@ fn error<B: Backend>(
         (in_use, free)
     });
     let (in_use, free) = counts.result.unwrap_or((None, None));
-    let (asked, reason) = (refused.number().map(Bytes), reason(refused.line));
-    HardwareError::OutOfMemory { device: name, asked, in_use, free, reason }
+    let (request, reason) = (refused.number().map(Bytes), reason(refused.line));
+    HardwareError::OutOfMemory { device: name, request, in_use, free, reason }
 }
 
 /// The line without `[` and `Variant(` at its beginning that close in a later one: CubeCL prints a list of errors over

@@ -17,8 +17,8 @@ pub(super) fn some_steps(steps: usize) {
     assert!(steps > 0, "a head is fitted in one step or more, found 0");
 }
 
-/// Checks that embeddings of `found` features are maps of this shape.
-pub(super) fn fits_map(found: usize, map: [usize; 3]) {
-    let wanted: usize = map.iter().product();
-    assert_eq!(found, wanted, "maps {map:?} have {wanted} features, found {found}");
+/// Checks that embeddings of so many `features` are maps of this shape.
+pub(super) fn fits_map(features: usize, map: [usize; 3]) {
+    let expected: usize = map.iter().product();
+    assert_eq!(features, expected, "maps {map:?} have {expected} features, found {features}");
 }

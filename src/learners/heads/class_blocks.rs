@@ -34,7 +34,7 @@ impl ClassBlocks {
     }
 
     /// With the inverse of `kernel + diag` for each class's diagonal.
-    pub fn of_sums<'a>(kernel: &[f64], diagonals: impl Iterator<Item = &'a [f64]>) -> Self {
+    pub fn from_sums<'a>(kernel: &[f64], diagonals: impl Iterator<Item = &'a [f64]>) -> Self {
         let mut examples = 0;
         let blocks = diagonals.flat_map(|diagonal| {
             examples = diagonal.len();

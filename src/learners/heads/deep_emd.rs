@@ -118,8 +118,8 @@ impl<B: Backend> Head<B> for DeepEmd {
             let gains = cosines.clone().detach().reshape(of_pairs).swap_dims(2, 3);
             let supply = queries.weights(&classes).reshape([tasks, asked, places, ways]);
             let demand = classes.weights(&queries).reshape([tasks, ways, places, asked]);
-            let found = flows(gains, supply.swap_dims(2, 3), demand.permute([0, 3, 1, 2]));
-            let flows = found.swap_dims(2, 3).reshape([tasks, asked * places, ways * places]);
+            let flows = flows(gains, supply.swap_dims(2, 3), demand.permute([0, 3, 1, 2]));
+            let flows = flows.swap_dims(2, 3).reshape([tasks, asked * places, ways * places]);
             let moved = (cosines * flows).reshape(of_pairs);
             let sums = moved.sum_dim(4).sum_dim(2).reshape([tasks, asked, ways]);
             sums * (head.temperature / places as f64)
@@ -169,17 +169,17 @@ fn transport(gains: &[f64], supply: &[f64], demand: &[f64]) -> Vec<f64> {
     let mut programme = Problem::new(OptimizationDirection::Maximize);
     let flow: Vec<_> =
         gains.iter().map(|gain| programme.add_var(*gain, (0.0, f64::INFINITY))).collect();
-    let mut held = |members: &mut dyn Iterator<Item = usize>, sum: f64| {
+    let mut constrain = |members: &mut dyn Iterator<Item = usize>, sum: f64| {
         let mut side = LinearExpr::empty();
         members.for_each(|at| side.add(flow[at], 1.0));
         programme.add_constraint(side, ComparisonOp::Eq, sum);
     };
     for (row, sum) in supply.iter().enumerate() {
-        held(&mut (row * places..(row + 1) * places), *sum);
+        constrain(&mut (row * places..(row + 1) * places), *sum);
     }
     // The last column takes what is left.
     for (column, sum) in demand[..places - 1].iter().enumerate() {
-        held(&mut (column..gains.len()).step_by(places), *sum);
+        constrain(&mut (column..gains.len()).step_by(places), *sum);
     }
     match programme.solve() {
         Ok(SolveOutcome::Solution(solution)) => flow.iter().map(|at| solution[*at]).collect(),

@@ -80,8 +80,8 @@ impl<B: Backend> Head<B> for Dn4 {
         let [tasks, ..] = descriptors.dims();
         let (head, ways, per_class) = (self.clone(), slots.ways, slots.count * slots.places);
         // How often each neighbour counts.
-        let kept = neighbours.min(per_class);
-        let weights = slots.constant(&descriptors, kept, |nth, there| {
+        let nearest = neighbours.min(per_class);
+        let weights = slots.constant(&descriptors, nearest, |nth, there| {
             let there = neighbours.min(there);
             if nth < there { neighbours as f32 / there as f32 } else { 0.0 }
         });
@@ -100,7 +100,7 @@ impl<B: Backend> Head<B> for Dn4 {
                 Some(vacant) => cosines + vacant.clone(),
                 None => cosines,
             };
-            let near = largest(cosines, kept) * weights.clone();
+            let near = largest(cosines, nearest) * weights.clone();
             let near = near.sum_dim(3).reshape([tasks, asked, places, ways]);
             near.sum_dim(2).reshape([tasks, asked, ways])
         })

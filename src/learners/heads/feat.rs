@@ -118,24 +118,24 @@ impl<B: Backend> Feat<B> {
     }
 
     /// Prototypes, or embeddings, `[t, n, d]` after they attended to each other, except for the pairs
-    /// that `apart` `[t, n, n]` marks.
+    /// that `excluded` `[t, n, n]` marks.
     fn attended(
         &self,
         prototypes: Tensor<B, 3>,
-        apart: Option<Tensor<B, 3, Bool>>,
+        excluded: Option<Tensor<B, 3, Bool>>,
     ) -> Tensor<B, 3> {
         let [tasks, ways, features] = prototypes.dims();
-        let found = self.query.dims()[0];
+        let own = self.query.dims()[0];
         let dims = [tasks, ways, features];
-        assert_eq!(found, features, "FEAT of {found} features does not take prototypes {dims:?}");
+        assert_eq!(own, features, "FEAT of {own} features does not take prototypes {dims:?}");
         let flat = prototypes.clone().reshape([tasks * ways, features]);
         let mapped = |weight: &Param<Tensor<B, 2>>| {
             linear(flat.clone(), weight.val(), None).reshape([tasks, ways, features])
         };
         let [query, key, value] = [&self.query, &self.key, &self.value].map(mapped);
         let scores = product(query, key.swap_dims(1, 2)) / (features as f64).sqrt();
-        let scores = match apart {
-            Some(apart) => scores.mask_fill(apart, MASKED),
+        let scores = match excluded {
+            Some(excluded) => scores.mask_fill(excluded, MASKED),
             None => scores,
         };
         let attended = product(softmax(scores, 2), value).reshape([tasks * ways, features]);
@@ -163,8 +163,8 @@ impl<B: Backend> Head<B> for Feat<B> {
         let EmbeddedEpisode { embeddings, labels, ways } = episode;
         let labels = Tensor::cat(labels.into(), 1);
         let members = one_hot(labels.clone(), ways);
-        let apart = product(members.clone(), members.swap_dims(1, 2)).equal_elem(0.0);
-        let attended = self.attended(embeddings.clone(), Some(apart));
+        let excluded = product(members.clone(), members.swap_dims(1, 2)).equal_elem(0.0);
+        let attended = self.attended(embeddings.clone(), Some(excluded));
         let centres = prototypes(attended, labels.clone(), ways);
         let scores = score.of(embeddings, centres) / self.config.contrastive_temperature;
         (right, loss + self.loss(scores, labels) * weight)

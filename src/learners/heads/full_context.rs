@@ -27,7 +27,7 @@ impl<B: Backend> FullContext<B> {
     }
 
     /// Each of `support` `[t, n, d]` and what both readers say at its place.
-    pub(super) fn of_support(&self, support: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub(super) fn read_support(&self, support: Tensor<B, 3>) -> Tensor<B, 3> {
         let order: Vec<usize> = (0..support.dims()[1]).collect();
         let reversed: Vec<usize> = order.iter().rev().copied().collect();
         let there = read(&self.forwards, support.clone(), &order);
@@ -36,7 +36,7 @@ impl<B: Backend> FullContext<B> {
     }
 
     /// `queries` `[t, q, d]` after they attend to `support` `[t, n, d]`.
-    pub(super) fn of_queries(&self, queries: Tensor<B, 3>, support: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub(super) fn attend(&self, queries: Tensor<B, 3>, support: Tensor<B, 3>) -> Tensor<B, 3> {
         let dims @ [tasks, asked, features] = queries.dims();
         let flat = queries.reshape([tasks * asked, features]);
         let mut state = LstmState { hidden: flat.clone(), cell: flat.zeros_like() };
@@ -60,12 +60,12 @@ fn read<B: Backend>(cell: &LstmCell<B>, support: Tensor<B, 3>, order: &[usize]) 
     let driven = cell.driven(by_place.clone());
     let zeros = Tensor::zeros([tasks, features], (&by_place.device(), by_place.dtype()));
     let mut state = LstmState { hidden: zeros.clone(), cell: zeros };
-    let mut said = vec![None; examples];
+    let mut outputs = vec![None; examples];
     for &place in order {
         state = cell.step(driven.clone().narrow(0, place * tasks, tasks), state);
-        said[place] = Some(state.hidden.clone().unsqueeze_dim::<3>(1));
+        outputs[place] = Some(state.hidden.clone().unsqueeze_dim::<3>(1));
     }
-    Tensor::cat(said.into_iter().flatten().collect(), 1)
+    Tensor::cat(outputs.into_iter().flatten().collect(), 1)
 }
 
 /// A step of an LSTM.

@@ -156,12 +156,12 @@ impl<B: Backend> Leo<B> {
     }
 
     fn dropped(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
-        let kept = 1.0 - self.config.dropout;
-        if kept == 1.0 || !B::ad_enabled(&embeddings.device()) {
+        let retention = 1.0 - self.config.dropout;
+        if retention == 1.0 || !B::ad_enabled(&embeddings.device()) {
             return embeddings;
         }
-        let mask = embeddings.random_like(Distribution::Bernoulli(kept));
-        embeddings * mask / kept
+        let mask = embeddings.random_like(Distribution::Bernoulli(retention));
+        embeddings * mask / retention
     }
 
     fn penalty(&self) -> Tensor<B, 1> {

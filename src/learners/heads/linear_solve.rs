@@ -16,17 +16,17 @@ use rayon::prelude::*;
 /// When the matrices are not square.
 pub(super) fn inverses<B: Backend>(matrices: Tensor<B, 3>) -> Tensor<B, 3> {
     let [tasks, size, columns] = matrices.dims();
-    assert_eq!(size, columns, "only square matrices have an inverse, found [{size}, {columns}]");
+    assert_eq!(size, columns, "only square matrices have an inverse, inverses [{size}, {columns}]");
     let (values, read) = read(&matrices);
-    let mut found = values;
-    found.par_chunks_mut((size * size).max(1)).for_each(|matrix| invert(matrix, size));
-    let found = on_device(found, [tasks, size, size], &matrices);
+    let mut inverses = values;
+    inverses.par_chunks_mut((size * size).max(1)).for_each(|matrix| invert(matrix, size));
+    let inverses = on_device(inverses, [tasks, size, size], &matrices);
     if !B::ad_enabled(&matrices.device()) {
-        return found;
+        return inverses;
     }
-    let change = product(matrices - read, found.clone());
+    let change = product(matrices - read, inverses.clone());
     let second = product(change.clone(), change.clone());
-    found.clone() - product(found, change - second)
+    inverses.clone() - product(inverses, change - second)
 }
 
 /// The values of `tensor`, and a constant of the same values.

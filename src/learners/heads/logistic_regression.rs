@@ -67,10 +67,11 @@ impl LogisticRegression {
         let [tasks, examples, _] = x.dims();
         let kernel = product(x.clone(), x.swap_dims(1, 2));
         let (values, constant) = read(&kernel);
-        let found = by_task(&values, &support.labels, |kernel, labels| {
+        let solutions = by_task(&values, &support.labels, |kernel, labels| {
             Regression::new(kernel, labels, ways, self.c).solve()
         });
-        let all = |part: fn(&Solution) -> &[f64]| found.iter().flat_map(part).copied().collect();
+        let all =
+            |part: fn(&Solution) -> &[f64]| solutions.iter().flat_map(part).copied().collect();
         let by_class = |values: Vec<f64>, each: usize| {
             on_device::<B, 3, 3>(values, [tasks, ways, each], &kernel).swap_dims(1, 2)
         };
@@ -80,7 +81,7 @@ impl LogisticRegression {
             return [weights, intercepts];
         }
         let pull = by_class(all(|task| &task.newton.pull), examples);
-        let blocks: Vec<_> = found.into_iter().map(|task| task.newton.blocks).collect();
+        let blocks: Vec<_> = solutions.into_iter().map(|task| task.newton.blocks).collect();
         let derivative = KernelDerivative::new(&blocks, ways, &kernel);
         let [along, shifted] = derivative.along(kernel - constant, weights.clone());
         let moved = (pull * shifted).sum_dim(1);

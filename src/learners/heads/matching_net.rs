@@ -123,14 +123,14 @@ impl<B: Backend> Head<B> for MatchingNet<B> {
             Some(context) => {
                 let (wanted, found) = (self.config.features, support.embeddings.dims());
                 assert_eq!(wanted, found[2], "a context of {wanted} features, support {found:?}");
-                context.of_support(support.embeddings)
+                context.read_support(support.embeddings)
             }
             None => support.embeddings,
         };
         let directions = unit_length(embeddings.clone(), 2).swap_dims(1, 2);
         FittedHead::new(ways, move |queries| {
             let queries = match &context {
-                Some(context) => context.of_queries(queries, embeddings.clone()),
+                Some(context) => context.attend(queries, embeddings.clone()),
                 None => queries,
             };
             let queries = match attention {

@@ -161,14 +161,14 @@ impl QuadraticProgram {
             }
             let blocks = self.blocks(&at);
             let now: Vec<f64> = at.slack.iter().zip(&at.multipliers).map(|(s, p)| s * p).collect();
-            let wanted: Vec<f64> = now.iter().map(|product| -product).collect();
-            let predicted = at.direction(&blocks, &residual, &wanted);
+            let change: Vec<f64> = now.iter().map(|product| -product).collect();
+            let predicted = at.direction(&blocks, &residual, &change);
             let left = at.after(&predicted, at.longest(&predicted)).gap();
             let centre = gap * (left / gap).powi(3);
             let bent = predicted.slack.iter().zip(&predicted.multipliers).map(|(s, p)| s * p);
-            let wanted: Vec<f64> =
+            let change: Vec<f64> =
                 now.iter().zip(bent).map(|(p, bent)| centre - p - bent).collect();
-            let step = at.direction(&blocks, &residual, &wanted);
+            let step = at.direction(&blocks, &residual, &change);
             at = at.after(&step, 0.995 * at.longest(&step));
         }
         let mut blocks = self.blocks(&at);
@@ -203,7 +203,7 @@ impl QuadraticProgram {
         let barrier =
             at.multipliers.iter().zip(&at.slack).map(|(multiplier, slack)| multiplier / slack);
         let barrier: Vec<f64> = barrier.collect();
-        ClassBlocks::of_sums(&self.kernel, barrier.chunks(self.examples))
+        ClassBlocks::from_sums(&self.kernel, barrier.chunks(self.examples))
     }
 }
 
@@ -213,14 +213,14 @@ impl Point {
         dot(&self.slack, &self.multipliers) / self.slack.len() as f64
     }
 
-    /// Newton's step to where there is no residual and slack times multiplier has changed by `wanted`.
-    fn direction(&self, blocks: &ClassBlocks, residual: &[f64], wanted: &[f64]) -> Self {
-        let right = residual.iter().zip(wanted).zip(&self.slack);
-        let right: Vec<f64> = right.map(|((residual, wanted), s)| -residual - wanted / s).collect();
+    /// Newton's step to where there is no residual and slack times multiplier has changed by `change`.
+    fn direction(&self, blocks: &ClassBlocks, residual: &[f64], change: &[f64]) -> Self {
+        let right = residual.iter().zip(change).zip(&self.slack);
+        let right: Vec<f64> = right.map(|((residual, change), s)| -residual - change / s).collect();
         let (z, shared) = blocks.solve(&right, &vec![0.0; self.shared.len()]);
-        let multipliers = wanted.iter().zip(&self.multipliers).zip(z.iter().zip(&self.slack));
+        let multipliers = change.iter().zip(&self.multipliers).zip(z.iter().zip(&self.slack));
         let multipliers = multipliers
-            .map(|((wanted, multiplier), (z, s))| (wanted + multiplier * z) / s)
+            .map(|((change, multiplier), (z, s))| (change + multiplier * z) / s)
             .collect();
         Self { slack: z.iter().map(|z| -z).collect(), z, multipliers, shared }
     }

@@ -26,12 +26,12 @@ pub(super) struct Sinkhorn {
 impl Sinkhorn {
     /// `P` of affinities `a` `[t, ways, q]`, in the same shape; the mass of classes is exact.
     pub fn plan<B: Backend>(&self, affinities: Tensor<B, 3>) -> Tensor<B, 3> {
-        of_tasks(&affinities, |affinities, ways| self.solve(affinities, ways).0)
+        host_constant(&affinities, |affinities, ways| self.solve(affinities, ways).0)
     }
 
     /// `log P`, finite where `P` vanishes.
     pub fn log_plan<B: Backend>(&self, affinities: Tensor<B, 3>) -> Tensor<B, 3> {
-        of_tasks(&affinities, |affinities, ways| self.log_solution(affinities, ways))
+        host_constant(&affinities, |affinities, ways| self.log_solution(affinities, ways))
     }
 
     fn log_solution(&self, affinities: &[f64], ways: usize) -> Vec<f64> {
@@ -82,7 +82,7 @@ impl Sinkhorn {
 }
 
 /// A constant of what `solution` makes of the affinities `[ways, q]` of each task, in f64 on the host.
-fn of_tasks<B: Backend>(
+fn host_constant<B: Backend>(
     affinities: &Tensor<B, 3>,
     solution: impl Fn(&[f64], usize) -> Vec<f64> + Sync,
 ) -> Tensor<B, 3> {

@@ -168,18 +168,18 @@ impl Tim {
         one_hot: Tensor<B, 3>,
     ) -> Tensor<B, 3> {
         let shots = one_hot.dims()[1];
-        let of_support = self.cross_entropy / (1.0 + self.conditional_entropy);
+        let support_share = self.cross_entropy / (1.0 + self.conditional_entropy);
         for _ in 0..self.steps {
             let logits = scored.logits(weights.clone());
-            let of_queries = shots as f64 / (logits.dims()[1] - shots) as f64;
+            let query_share = shots as f64 / (logits.dims()[1] - shots) as f64;
             let [support, queries] = split_at(logits, shots);
-            let wanted =
-                [one_hot.clone() * of_support, self.assigned(queries.clone()) * of_queries];
-            let found = [softmax(support, 2) * of_support, softmax(queries, 2) * of_queries];
-            let [wanted, found] = [wanted, found].map(|parts| Tensor::cat(parts.to_vec(), 1));
-            let [mass, kept] =
-                [&wanted, &found].map(|shares| shares.clone().sum_dim(1).swap_dims(1, 2));
-            weights = (scored.pull(wanted - found) + weights * kept) / mass;
+            let targets =
+                [one_hot.clone() * support_share, self.assigned(queries.clone()) * query_share];
+            let shares = [softmax(support, 2) * support_share, softmax(queries, 2) * query_share];
+            let [targets, shares] = [targets, shares].map(|parts| Tensor::cat(parts.to_vec(), 1));
+            let [mass, old_mass] =
+                [&targets, &shares].map(|parts| parts.clone().sum_dim(1).swap_dims(1, 2));
+            weights = (scored.pull(targets - shares) + weights * old_mass) / mass;
         }
         weights
     }

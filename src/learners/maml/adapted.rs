@@ -23,16 +23,16 @@ pub(super) struct Group<B: Backend, N> {
     pub(super) shared: bool,
     /// Inputs that every query goes through the network with, `[t, n, c, h, w]`; the other queries,
     /// where there are none.
-    pub(super) beside: Option<Tensor<B, 5>>,
+    pub(super) companions: Option<Tensor<B, 5>>,
 }
 
 impl<B: Backend, N: Network<B>> Group<B, N> {
     fn predict(&self, queries: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let forward = |inputs| Body::new(self.shared).forward(&self.network, inputs, statistics);
-        let Some(beside) = &self.beside else { return forward(queries) };
+        let Some(companions) = &self.companions else { return forward(queries) };
         let each = queries.split(1, 1).into_iter().map(|query| {
-            let inputs = Tensor::cat(vec![beside.clone(), query], 1);
-            let last = beside.dims()[1];
+            let inputs = Tensor::cat(vec![companions.clone(), query], 1);
+            let last = companions.dims()[1];
             forward(inputs).narrow(1, last, 1)
         });
         Tensor::cat(each.collect(), 1)

@@ -63,9 +63,12 @@ mod tests {
             (50, [1.0 / 6.0, 1.0 / 6.0, 2.0 / 3.0]),
             (99, [0.01, 0.01, 0.98]),
         ] {
-            let found = annealing.weights(3, done).expect("weights of all steps");
-            for (found, expected) in found.iter().zip(expected) {
-                assert!((found - expected).abs() < 1e-12, "{found} is not {expected} at {done}");
+            let weights = annealing.weights(3, done).expect("weights of all steps");
+            for (weights, expected) in weights.iter().zip(expected) {
+                assert!(
+                    (weights - expected).abs() < 1e-12,
+                    "{weights} is not {expected} at {done}"
+                );
             }
         }
         assert_eq!(annealing.weights(3, 100), None);

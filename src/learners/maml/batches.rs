@@ -48,8 +48,8 @@ mod tests {
 
     #[test]
     fn every_round_shows_every_example_once_in_an_order_of_its_own() {
-        let shown: Vec<_> = (0..6).flat_map(|step| positions(0, step, 4, 6)).collect();
-        let rounds: Vec<_> = shown.chunks(6).collect();
+        let places: Vec<_> = (0..6).flat_map(|step| positions(0, step, 4, 6)).collect();
+        let rounds: Vec<_> = places.chunks(6).collect();
         for round in &rounds {
             let mut round = round.to_vec();
             round.sort_unstable();

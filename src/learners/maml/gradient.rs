@@ -177,9 +177,10 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let score = N::Kind::scaled_score(outputs, queries.targets.inner(), share);
         let start = self.backprop_head(learned, start, &support);
         let start = self.summed(start, lanes).into_iter();
-        let kept = self.settings.outer == Outer::GradientOfTheRest;
-        let start =
-            start.zip(adapted).map(|(gradient, adapted)| gradient.filter(|_| !(kept && *adapted)));
+        let leaves_rest = self.settings.outer == Outer::GradientOfTheRest;
+        let start = start
+            .zip(adapted)
+            .map(|(gradient, adapted)| gradient.filter(|_| !(leaves_rest && *adapted)));
         GroupGradient { loss, score, start: start.collect(), rates }
     }
 

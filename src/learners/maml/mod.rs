@@ -185,7 +185,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let lanes = group.len();
             let examples = N::Kind::support_of(support, group.clone());
             let start = self.start(self.stacked(&start, lanes), &examples, statistics);
-            let beside = match (self.settings.query_norm, statistics) {
+            let companions = match (self.settings.query_norm, statistics) {
                 (QueryNorm::Together, _) | (_, BnStatistics::Running) => None,
                 (QueryNorm::Alone, _) => Some(examples.inputs.clone()),
             };
@@ -200,7 +200,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let steps = InnerSteps { inner: &inner, adapted, gradient_fn: &*gradient_fn, lanes };
             let fast = steps.run(start.clone(), &self.rates);
             let network = filled::<B, _>(self.network.clone(), &fast.values);
-            Group { tasks: group, network, shared, beside }
+            Group { tasks: group, network, shared, companions }
         });
         AdaptedMaml { groups: groups.collect(), statistics }
     }
@@ -304,16 +304,16 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         (0..tasks).step_by(lanes.max(1)).map(move |first| first..(first + lanes).min(tasks))
     }
 
-    fn check_size(&self, wanted: usize) -> Result<(), AdaptError> {
+    fn check_size(&self, size: usize) -> Result<(), AdaptError> {
         match (self.network.output_size(), N::Kind::MEASURE) {
-            (found, _) if found == wanted => Ok(()),
-            (found, Measure::Accuracy) => Err(AdaptError::Ways { wanted, found }),
-            (found, Measure::SquaredError) => Err(AdaptError::Outputs { wanted, found }),
+            (outputs, _) if outputs == size => Ok(()),
+            (outputs, Measure::Accuracy) => Err(AdaptError::Ways { ways: size, outputs }),
+            (outputs, Measure::SquaredError) => Err(AdaptError::Outputs { targets: size, outputs }),
         }
     }
 
-    fn expect_size(&self, wanted: usize) {
-        self.check_size(wanted).unwrap_or_else(|error| panic!("{error}"));
+    fn expect_size(&self, size: usize) {
+        self.check_size(size).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

@@ -171,10 +171,10 @@ mod tests {
     fn jobs_run_on_worker_pools_and_are_summed_in_their_order() {
         for (threads, jobs, pools) in [(1, 3, vec![1]), (2, 1, vec![2]), (3, 2, vec![1, 2])] {
             for _ in 0..3 {
-                let found = on(threads, || {
+                let results = on(threads, || {
                     all((0..jobs).collect(), |job| (job, rayon::current_num_threads()))
                 });
-                let (order, sizes): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+                let (order, sizes): (Vec<_>, Vec<_>) = results.into_iter().unzip();
                 assert_eq!(order, (0..jobs).collect::<Vec<usize>>());
                 assert!(sizes.iter().all(|size| pools.contains(size)), "{sizes:?} of {threads}");
             }
@@ -191,8 +191,8 @@ mod tests {
     fn a_job_that_panics_is_heard() {
         let job = |job: usize| if job == 3 { panic!("job {job}") } else { job };
         let failed = panic::catch_unwind(AssertUnwindSafe(|| on(2, || all((0..6).collect(), job))));
-        let said = failed.unwrap_err().downcast::<String>().unwrap();
-        assert_eq!(*said, "job 3");
+        let message = failed.unwrap_err().downcast::<String>().unwrap();
+        assert_eq!(*message, "job 3");
         assert_eq!(on(2, || all(vec![1, 2], job)), [1, 2]);
     }
 

@@ -140,7 +140,7 @@ fn gradients_of_the_connections_agree_with_differences() {
 fn another_number_of_ways_is_refused() {
     let learner = learner::<A>(TraceRule::Oja);
     let error = learner.check(&batch(Protocol::new(3, 1))).unwrap_err();
-    assert_eq!(error, AdaptError::Ways { wanted: 3, found: 5 });
+    assert_eq!(error, AdaptError::Ways { ways: 3, outputs: 5 });
 }
 
 fn accuracy(learner: &Plastic<Flex, Mlp<Flex>>) -> f32 {

@@ -40,8 +40,8 @@ fn affine_kernel<F: Float, G: Float, N: Size>(
     let mut value = v;
     if comptime!(x_tangents.len() == 1) {
         let map_tangent = map_tangents.index(0usize);
-        let tilted = far * Vector::new(map_tangent[c]) + Vector::new(map_tangent[channels + c]);
-        value = wide(x_tangents.index(0usize)[at]) * Vector::new(scale[c]) + tilted;
+        let affine = far * Vector::new(map_tangent[c]) + Vector::new(map_tangent[channels + c]);
+        value = wide(x_tangents.index(0usize)[at]) * Vector::new(scale[c]) + affine;
     }
     if comptime!(relu) {
         value = rectified(v, value);

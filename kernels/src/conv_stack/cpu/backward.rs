@@ -249,9 +249,9 @@ impl Saved {
             let Piece { tile, ref rows, .. } = piece;
             let plane = if run.whole { place * plan.delta.tiles() + tile } else { 0 };
             let strip = self.strip(&piece, &mut run.gradients.strip);
-            let slope = norm.of(n).slope(plan.channels(tile));
+            let coefficients = norm.of(n).coefficients(plan.channels(tile));
             let delta = &mut run.delta[plan.delta.start(plane, rows.start)..];
-            self.activate_vjp(&piece, &strip, grad, &slope, target(&plan.delta, delta));
+            self.activate_vjp(&piece, &strip, grad, &coefficients, target(&plan.delta, delta));
             plan.round_delta(self.body, delta, rows.len());
             if run.whole {
                 continue;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use fewshot_simd::activate_vjp::Slope;
+use fewshot_simd::activate_vjp::Coefficients;
 use fewshot_simd::buffers::{Buffer, CowBuffer};
 use fewshot_simd::convolution::Term;
 use fewshot_simd::images::Images;
@@ -160,17 +160,18 @@ impl Stack<'_> {
         let strip = saved.strip(piece, &mut run.gradients.strip);
         let start = plan.delta.start(place * plan.delta.tiles() + tile, rows.start);
         let to = target(&plan.delta, &mut run.delta[start..]);
-        saved.activate_vjp(piece, &strip, grads.primal, &norm.slope(channels.clone()), to);
+        saved.activate_vjp(piece, &strip, grads.primal, &norm.coefficients(channels.clone()), to);
         let to = target(&plan.delta, &mut run.delta_tangent[start..]);
-        saved.activate_vjp(piece, &strip, grads.primal, &norm_tangent.slope(channels.clone()), to);
+        let coefficients = norm_tangent.coefficients(channels.clone());
+        saved.activate_vjp(piece, &strip, grads.primal, &coefficients, to);
         let gain = &norm.gain[channels.clone()];
-        let slope = Slope { gain, tilt: NONE, offset: NONE };
+        let coefficients = Coefficients { gain, slope: NONE, offset: NONE };
         let part = target(&plan.conv, &mut run.part);
-        saved.activate_vjp(piece, &strip, grads.tangent, &slope, part);
+        saved.activate_vjp(piece, &strip, grads.tangent, &coefficients, part);
         let tangent = self.strip_tangent(piece);
-        let (part, tilted) = (&run.part[..tangent.len()], (tangent, &norm.tilt[channels]));
+        let (part, scaled) = (&run.part[..tangent.len()], (tangent, &norm.slope[channels]));
         let to = target(&plan.delta, &mut run.delta_tangent[start..]);
-        saved.body.add_tilted(part, tilted, strip.w, to);
+        saved.body.add_scaled(part, scaled, strip.w, to);
         for delta in [&mut run.delta, &mut run.delta_tangent] {
             plan.round_delta(saved.body, &mut delta[start..], rows.len());
         }

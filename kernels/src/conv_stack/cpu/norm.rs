@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use fewshot_simd::activate_vjp::Slope;
+use fewshot_simd::activate_vjp::Coefficients;
 
 use super::parameters::{Parameters, SavedParameters};
 
@@ -130,10 +130,10 @@ impl Deviation {
     }
 }
 
-/// Gradient of batch-norm: `dy = gain * dz + tilt * y + offset`, and of its parameters.
+/// Gradient of batch-norm: `dy = gain * dz + slope * y + offset`, and of its parameters.
 pub struct NormGradient {
     pub gain: Vec<f32>,
-    pub tilt: Vec<f32>,
+    pub slope: Vec<f32>,
     pub offset: Vec<f32>,
     pub bias: Vec<f32>,
     pub gamma: Vec<f32>,
@@ -144,14 +144,14 @@ impl NormGradient {
     /// `dy = gain * dz`, and nothing of the parameters.
     pub fn from_gain(gain: Vec<f32>) -> Self {
         let (zeros, [bias, gamma, beta]) = (vec![0.0; gain.len()], [(); 3].map(|()| Vec::new()));
-        Self { gain, tilt: zeros.clone(), offset: zeros, bias, gamma, beta }
+        Self { gain, slope: zeros.clone(), offset: zeros, bias, gamma, beta }
     }
 
     /// The coefficients of some channels.
-    pub fn slope(&self, channels: Range<usize>) -> Slope<'_> {
-        let [gain, tilt, offset] =
-            [&self.gain, &self.tilt, &self.offset].map(|all| &all[channels.clone()]);
-        Slope { gain, tilt, offset }
+    pub fn coefficients(&self, channels: Range<usize>) -> Coefficients<'_> {
+        let [gain, slope, offset] =
+            [&self.gain, &self.slope, &self.offset].map(|all| &all[channels.clone()]);
+        Coefficients { gain, slope, offset }
     }
 
     /// From the sums over the batch. `pixels` is the number of pixels the statistics were taken
@@ -172,9 +172,9 @@ impl NormGradient {
                 Deviation::Convolution => sums.product[c] * inv_std,
             };
             if let Some(pixels) = pixels {
-                let tilt = -scale * inv_std * gamma / pixels as f64;
-                let offset = -scale * beta / pixels as f64 - tilt * f64::from(norm.mean[c]);
-                gradient.tilt[c] = tilt as f32;
+                let slope = -scale * inv_std * gamma / pixels as f64;
+                let offset = -scale * beta / pixels as f64 - slope * f64::from(norm.mean[c]);
+                gradient.slope[c] = slope as f32;
                 gradient.offset[c] = offset as f32;
             }
             gradient.bias.push(if pixels.is_some() { 0.0 } else { (scale * beta) as f32 });
@@ -210,7 +210,7 @@ impl TangentSums {
     }
 
     /// The gradient of batch-norm, and its tangent in the same form:
-    /// `dy' = gain' * dz + gain * dz' + tilt' * y + tilt * y' + offset'`.
+    /// `dy' = gain' * dz + gain * dz' + slope' * y + slope * y' + offset'`.
     pub fn gradients(
         &self,
         (norm, norm_tangent): (&Norm, &Norm),
@@ -233,13 +233,13 @@ impl TangentSums {
             let bias_tangent = scale_tangent * beta + scale * beta_tangent;
             if let Some(pixels) = pixels {
                 let pixels = pixels as f64;
-                let tilt = -scale * inv_std * gamma / pixels;
-                let tilt_tangent = -(scale_tangent * inv_std * gamma
+                let slope = -scale * inv_std * gamma / pixels;
+                let slope_tangent = -(scale_tangent * inv_std * gamma
                     + scale * inv_std_tangent * gamma
                     + scale * inv_std * gamma_tangent)
                     / pixels;
-                let offset = -bias_tangent / pixels - tilt_tangent * mean - tilt * mean_tangent;
-                tangent.tilt[c] = tilt_tangent as f32;
+                let offset = -bias_tangent / pixels - slope_tangent * mean - slope * mean_tangent;
+                tangent.slope[c] = slope_tangent as f32;
                 tangent.offset[c] = offset as f32;
             }
             tangent.bias.push(if pixels.is_some() { 0.0 } else { bias_tangent as f32 });

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use fewshot_simd::activate::Strip;
-use fewshot_simd::activate_vjp::{Slope, Target};
+use fewshot_simd::activate_vjp::{Coefficients, Target};
 use fewshot_simd::buffers::Buffer;
 use fewshot_simd::images::{Images, Keep};
 use fewshot_simd::layout::Map;
@@ -17,7 +17,7 @@ use super::per_batch::PerBatch;
 /// Channels of a tile at most, those of AVX-512.
 const MOST_CHANNELS: usize = 32;
 
-/// For a [`Slope`] without a term.
+/// [`Coefficients`] of an absent term.
 pub(super) const NONE: &[f32] = &[0.0; MOST_CHANNELS];
 
 /// Rows of one tile of a convolution's output.
@@ -50,23 +50,23 @@ impl Saved {
         plan.affine(tile, y, self.norms[k].of(n))
     }
 
-    /// Takes the gradient of the block's output back through pool, ReLU and a `slope`.
+    /// Takes the gradient of the block's output back through pool, ReLU and the norm.
     pub(super) fn activate_vjp(
         &self,
         piece: &Piece,
         strip: &Strip<'_>,
         grad: &Images,
-        slope: &Slope<'_>,
+        coefficients: &Coefficients<'_>,
         to: Target<'_>,
     ) {
         let grad = self.plans[piece.k].grad_rows(piece.tile, &piece.rows, grad.get(piece.n));
-        self.body.activate_vjp(strip, grad, slope, to);
+        self.body.activate_vjp(strip, grad, coefficients, to);
     }
 
     /// Writes `dz`, the gradient of the normalised values, of a strip.
     pub(super) fn dz(&self, piece: &Piece, strip: &Strip<'_>, grad: &Images, dz: &mut [f32]) {
-        let slope = Slope { gain: &[1.0; MOST_CHANNELS], tilt: NONE, offset: NONE };
-        self.activate_vjp(piece, strip, grad, &slope, target(&self.plans[piece.k].conv, dz));
+        let coefficients = Coefficients { gain: &[1.0; MOST_CHANNELS], slope: NONE, offset: NONE };
+        self.activate_vjp(piece, strip, grad, &coefficients, target(&self.plans[piece.k].conv, dz));
     }
 
     /// Adds the sums of `grad` and of `grad * (value - mean)` over a strip.

@@ -48,10 +48,10 @@ fn norm_jvp_kernel(
 ) {
     let c = unit_below(channels);
     let (scale, inverse) = (scale[c], inverse[c]);
-    let mut tilt = 0.0f32;
+    let mut slope = 0.0f32;
     let mut level = 0.0f32;
     if comptime!(gamma_tangents.len() == 1) {
-        tilt = gamma_tangents.index(0usize)[c] * inverse;
+        slope = gamma_tangents.index(0usize)[c] * inverse;
     }
     if comptime!(beta_tangents.len() == 1) {
         level = beta_tangents.index(0usize)[c];
@@ -60,13 +60,13 @@ fn norm_jvp_kernel(
         let (sum, product) = added(parts.index(0usize), c, cubes);
         let centre = sum * share;
         let over = -(inverse * inverse * inverse * (product * share));
-        tilt += gamma[c] * over;
+        slope += gamma[c] * over;
         level -= scale * centre;
         centre_tangent[c] = centre;
         inverse_tangent[c] = over;
     } else {
         if comptime!(biases.len() == 1) {
-            level += biases.index(0usize)[c] * tilt;
+            level += biases.index(0usize)[c] * slope;
             if comptime!(bias_tangents.len() == 1) {
                 level += bias_tangents.index(0usize)[c] * scale;
             }
@@ -74,7 +74,7 @@ fn norm_jvp_kernel(
         centre_tangent[c] = 0.0f32;
         inverse_tangent[c] = 0.0f32;
     }
-    map_tangent[c] = tilt;
+    map_tangent[c] = slope;
     map_tangent[channels + c] = level;
 }
 
@@ -128,7 +128,7 @@ fn gradients_jvp_kernel(
     let c = unit_below(channels);
     let (sum_tangent, product_tangent) = added(parts, c, cubes);
     let (sum, product) = (sums[c], sums[channels + c]);
-    let (scale, inverse, tilt) = (scale[c], inverse[c], map_tangent[c]);
+    let (scale, inverse, slope) = (scale[c], inverse[c], map_tangent[c]);
     d_beta[c] = sum_tangent;
     if comptime!(batch) {
         let over = inverse_tangent[c];
@@ -136,8 +136,8 @@ fn gradients_jvp_kernel(
         let by_move = -(scale * square * product * share);
         let square_tangent = 2.0f32 * inverse * over * product + square * product_tangent;
         moment_grad[c] = by_move;
-        moment_grad[channels + c] = -((tilt * square * product + scale * square_tangent) * share);
-        let level = -((tilt * sum + scale * sum_tangent) * share);
+        moment_grad[channels + c] = -((slope * square * product + scale * square_tangent) * share);
+        let level = -((slope * sum + scale * sum_tangent) * share);
         moment_grad[2 * channels + c] = level - by_move * centre_tangent[c];
         d_gamma[c] = inverse * product_tangent + over * product;
         d_bias[c] = 0.0f32;
@@ -150,7 +150,7 @@ fn gradients_jvp_kernel(
             }
         }
         d_gamma[c] = inverse * whole;
-        d_bias[c] = tilt * sum + scale * sum_tangent;
+        d_bias[c] = slope * sum + scale * sum_tangent;
     }
 }
 

@@ -26,11 +26,12 @@ fn check(case: Case) {
 
 #[test]
 fn bodies_agree_in_bf16() {
-    for side in [1, 3, 7, 14, 28] {
-        check(Case::new(stack([3, 32, side, side], &[64, 32], 1, false)));
+    for (n, side) in [(3, 1), (3, 3), (3, 7), (1, 14)] {
+        check(Case::new(stack([n, 32, side, side], &[64, 32], 1, false)));
     }
+    check(Case::new(stack([1, 32, 28, 28], &[32], 1, false)));
     for n in [1, 19] {
-        check(Case::new(stack([n, 1, 21, 12], &[32, 64, 32], 1, true)));
+        check(Case::new(stack([n, 1, 13, 9], &[32, 64, 32], 1, true)));
     }
     check(Case::new(stack([5, 32, 9, 11], &[32, 40, 64], 1, true)));
     check(Case::new(stack([5, 32, 9, 11], &[32, 64], 2, false)));

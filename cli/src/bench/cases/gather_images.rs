@@ -1,10 +1,10 @@
 //! Images gathered from a bank of bytes: an accelerator's data loading.
 
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use fewshot::kernels::{GatherCall, gather_images};
 
 use super::case::{Case, Load, Pass, Scale, sides};
-use crate::prelude::*;
 
 /// Images in the bank.
 const BANK: usize = 1000;

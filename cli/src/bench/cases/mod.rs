@@ -1,8 +1,18 @@
-use clap::ValueEnum;
+//! The list of operations and sizes to measure, for `fewshot bench kernels` and for criterion, which includes this
+//! folder.
 
-use super::case::{Case, Scale};
-use super::{conv_stack, gather_images, layers, metrics, steps, training_step};
-use crate::prelude::*;
+mod case;
+mod conv_stack;
+mod gather_images;
+mod layers;
+mod metrics;
+mod steps;
+mod training_step;
+
+pub(crate) use case::{Case, Load, Scale};
+
+use burn::tensor::backend::AutodiffBackend;
+use clap::ValueEnum;
 
 /// Operations that are measured: every fused operation, and the training step that they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -20,6 +30,10 @@ pub(crate) enum Operation {
     MaxPool,
     /// The mean over all pixels
     GlobalAvgPool,
+    /// A convolution of each channel by itself, as networks that embed have it
+    DepthwiseConv2d,
+    /// A linear layer on its own
+    Linear,
     /// Linear layers of several tasks side by side
     LinearStack,
     /// The mean embedding of each class
@@ -45,7 +59,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(super) fn cases<B: AutodiffBackend>(self, scale: Scale, device: &B::Device) -> Vec<Case> {
+    pub(crate) fn cases<B: AutodiffBackend>(self, scale: Scale, device: &B::Device) -> Vec<Case> {
         match self {
             Self::ConvStack => conv_stack::cases::<B>(scale, device),
             Self::Conv2d => layers::conv2d::<B>(scale, device),
@@ -53,6 +67,8 @@ impl Operation {
             Self::NormRelu => layers::norm_relu::<B>(scale, device),
             Self::MaxPool => layers::max_pool::<B>(scale, device),
             Self::GlobalAvgPool => layers::global_avg_pool::<B>(scale, device),
+            Self::DepthwiseConv2d => layers::depthwise_conv2d::<B>(scale, device),
+            Self::Linear => layers::linear::<B>(scale, device),
             Self::LinearStack => layers::linear_stack::<B>(scale, device),
             Self::Prototypes => metrics::prototypes::<B>(scale, device),
             Self::Scores => metrics::scores::<B>(scale, device),

@@ -1,13 +1,13 @@
 //! Steps of optimizers and statistics of gradients, over the parameters of whole networks, and of
 //! plastic layers.
 
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Distribution, Tensor};
 use fewshot::kernels::optim_step::{Momentum, WeightDecay};
 use fewshot::kernels::{self, Coefficient, StepRule, StepState, StepTensors};
 
 use super::case::{Case, Load, Pass, Scale, sides};
-use crate::prelude::*;
 
 /// A network, as the sizes of its parameters.
 type Network = (&'static str, Vec<usize>);

@@ -1,10 +1,10 @@
 //! Prototypes, scores and the prototypical loss, at sizes from 5-way 1-shot to a whole data set.
 
+use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use fewshot::kernels::{self, Metric};
 
 use super::case::{Case, Load, Pass, Scale};
-use crate::prelude::*;
 
 /// Ways, shots, queries, features.
 const SIZES: [[usize; 4]; 5] =

@@ -1,4 +1,5 @@
 use burn::optim::Optimizer;
+use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{ImageSet, ImageShape};
 use fewshot::episode::Protocol;
 use fewshot::learners::{MetaGradients, MetaLearner, ProtoNet};
@@ -10,7 +11,6 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::case::{Case, Load, Pass, Scale};
 use super::conv_stack::{flops, outputs};
-use crate::prelude::*;
 
 pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let (grey, colour) = (ImageShape::new(1, 28, 28), ImageShape::new(3, 84, 84));

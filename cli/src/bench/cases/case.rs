@@ -1,9 +1,8 @@
 use std::fmt;
 
-use super::timing::Repeats;
-use crate::prelude::*;
+use burn::tensor::backend::Backend;
 
-/// Sizes that figures are wanted of, or the smallest that show that measuring works.
+/// Sizes to quote figures of, or the smallest that show that measuring works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     Full,
@@ -11,30 +10,26 @@ pub(crate) enum Scale {
 }
 
 impl Scale {
-    pub(super) fn choose<T>(self, full: T, quick: T) -> T {
+    pub(crate) fn choose<T>(self, full: T, quick: T) -> T {
         match self {
             Self::Full => full,
             Self::Quick => quick,
         }
     }
-
-    pub(super) fn repeats(self) -> Repeats {
-        self.choose(Repeats { rounds: 3, seconds: 4.0 }, Repeats { rounds: 2, seconds: 0.0 })
-    }
 }
 
 /// An operation at one size.
-pub(super) struct Case {
-    pub(super) operation: &'static str,
-    pub(super) shape: String,
+pub(crate) struct Case {
+    pub(crate) operation: &'static str,
+    pub(crate) shape: String,
     /// Mark that tells cases of one operation apart, as the statistics of batch-norm.
-    pub(super) variant: &'static str,
-    pub(super) pass: Pass,
-    pub(super) load: Load,
+    pub(crate) variant: &'static str,
+    pub(crate) pass: Pass,
+    pub(crate) load: Load,
     /// Measures the reference too, which for large cases takes minutes and gigabytes.
-    pub(super) has_reference: bool,
+    pub(crate) has_reference: bool,
     /// Runs it once, and waits for the device.
-    pub(super) work: Box<dyn FnMut()>,
+    pub(crate) work: Box<dyn FnMut()>,
 }
 
 impl Case {
@@ -65,9 +60,11 @@ pub(super) fn sides<const N: usize>(shape: [usize; N]) -> String {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
+pub(crate) enum Pass {
     Forward,
     ForwardBackward,
+    /// Forward, backward, and the gradient of a function of that gradient.
+    SecondOrder,
     Update,
     /// Forward, backward and an update of the parameters.
     Training,
@@ -78,6 +75,7 @@ impl fmt::Display for Pass {
         f.pad(match self {
             Self::Forward => "forward",
             Self::ForwardBackward => "forward+backward",
+            Self::SecondOrder => "second order",
             Self::Update => "update",
             Self::Training => "training",
         })
@@ -86,7 +84,7 @@ impl fmt::Display for Pass {
 
 /// Amount of work that bounds the time of a case from below.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Load {
+pub(crate) enum Load {
     /// Floating-point operations of its products, convolutions counted as direct ones: the matrix product. On
     /// an accelerator the bytes that it reads and writes meanwhile, if these take longer.
     Products { flops: f64, bytes: f64 },
@@ -103,17 +101,9 @@ impl Load {
         Self::Bytes((4 * count) as f64)
     }
 
-    pub(super) fn amount(self) -> f64 {
+    pub(crate) fn amount(self) -> f64 {
         match self {
             Self::Products { flops: amount, .. } | Self::Bytes(amount) => amount,
-        }
-    }
-
-    /// Its limit, and the units of its rate in a table and in JSON.
-    pub(super) fn names(self) -> [&'static str; 3] {
-        match self {
-            Self::Products { .. } => ["matmul", "GFLOP/s", "gflop_per_s"],
-            Self::Bytes(_) => ["copy", "GB/s", "gb_per_s"],
         }
     }
 }

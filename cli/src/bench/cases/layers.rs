@@ -1,10 +1,10 @@
 //! Single layers, forward and backward, at sizes of a residual network.
 
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Distribution, Tensor};
-use fewshot::kernels::{self, LinearLayer, NormStatistics, Precision, Route};
+use fewshot::kernels::{self, FusedConvOptions, LinearLayer, NormStatistics, Precision, Route};
 
 use super::case::{Case, Load, Pass, Scale, sides};
-use crate::prelude::*;
 
 const SIZES: [[usize; 4]; 2] = [[100, 64, 28, 28], [60, 64, 14, 14]];
 
@@ -108,6 +108,58 @@ pub(super) fn linear_stack<B: AutodiffBackend>(scale: Scale, device: &B::Device)
         })
     };
     sizes.into_iter().map(case).collect()
+}
+
+/// The classifier of a Conv-4 on miniImageNet: 1600 features of 480 images, to 64 training classes.
+pub(super) fn linear<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let [images, features, classes] = scale.choose([480, 1600, 64], [3, 5, 2]);
+    let make = move |device: &B::Device| {
+        let random = |shape: [usize; 2]| {
+            Tensor::<B, 2>::random(shape, Distribution::Normal(0.0, 0.1), device).require_grad()
+        };
+        let bias = Tensor::<B, 1>::zeros([classes], device).require_grad();
+        (random([images, features]), random([features, classes]), bias)
+    };
+    let values = images * (features + classes) + features * classes;
+    let load = Load::products((3 * 2 * images * features * classes) as f64, 3 * values);
+    let shape = format!("{images}x{features} {features}x{classes}");
+    let (names, of) = (["linear", ""], (Pass::ForwardBackward, load));
+    vec![Case::new::<B, _>(names, shape, of, device, make, |(x, weight, bias)| {
+        let y = kernels::linear(x.clone(), weight.clone(), Some(bias.clone()));
+        let _gradients = y.sum().backward();
+    })]
+}
+
+/// Windows of EfficientNet-Lite0, whose depthwise convolutions only embed.
+pub(super) fn depthwise_conv2d<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let full = vec![
+        ("3x3 stride 2", [1, 96, 112, 112], 3, 2),
+        ("3x3", [1, 144, 56, 56], 3, 1),
+        ("5x5", [1, 672, 14, 14], 5, 1),
+    ];
+    let cases = scale.choose(full, vec![("3x3", [1, 4, 6, 6], 3, 1)]);
+    let case = |size| depthwise_case::<B::InnerBackend>(size, device);
+    cases.into_iter().map(case).collect()
+}
+
+fn depthwise_case<B: Backend>(
+    (variant, shape, window, stride): (&'static str, [usize; 4], usize, usize),
+    device: &B::Device,
+) -> Case {
+    let [n, channels, h, w] = shape;
+    let make = move |device: &B::Device| {
+        let normal = |shape| Tensor::<B, 4>::random(shape, Distribution::Normal(0.0, 1.0), device);
+        let map = [1.0, 0.0].map(|value| Tensor::<B, 1>::full([channels], value, device));
+        (normal(shape), normal([channels, 1, window, window]), map)
+    };
+    let outputs = n * channels * h.div_ceil(stride) * w.div_ceil(stride);
+    // A product of a pixel and a weight meets no other: memory bounds it.
+    let load = Load::floats(n * channels * h * w + outputs);
+    let (names, of) = (["depthwise_conv2d", variant], (Pass::Forward, load));
+    Case::new::<B, _>(names, sides(shape), of, device, make, move |(x, filters, map)| {
+        let options = FusedConvOptions { stride, padding: [window / 2; 4], bounds: [0.0, 6.0] };
+        kernels::depthwise_conv2d(x.clone(), filters.clone(), map.clone(), options);
+    })
 }
 
 /// The load of so many maps, read or written.

@@ -1,23 +1,35 @@
+use burn::backend::Autodiff;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
-use fewshot::kernels::{ConvBlock, Moments, Route, StackOptions, Statistics, conv_stack};
+use fewshot::kernels::{
+    ConvBlock, Moments, Precision, Route, StackOptions, Statistics, conv_stack,
+};
 use fewshot::models::{Conv4Config, CostModel};
 
 use super::case::{Case, Load, Pass, Scale, sides};
-use crate::prelude::*;
 
 const BLOCKS: usize = 4;
 const CHANNELS: usize = 64;
 
+const BATCH: &str = "batch";
+const BATCH_BF16: &str = "batch bf16";
+
 pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let [small, large, colour] =
         scale.choose([[100, 1, 28, 28], [360, 1, 28, 28], [60, 3, 84, 84]], [[2, 1, 16, 16]; 3]);
-    vec![
+    let mut cases = vec![
         forward::<B::InnerBackend>(small, device),
         both::<B>(small, "running", device),
-        both::<B>(small, "batch", device),
-        both::<B>(large, "batch", device),
-        both::<B>(colour, "batch", device),
-    ]
+        both::<B>(small, BATCH, device),
+        both::<B>(large, BATCH, device),
+        both::<B>(colour, BATCH, device),
+    ];
+    if Precision::MixedBf16.check::<B>(device).is_ok() {
+        cases.extend([small, colour].map(|shape| both::<B>(shape, BATCH_BF16, device)));
+    }
+    let [few, more] = scale.choose([[5, 1, 28, 28], [25, 1, 28, 28]], [[2, 1, 16, 16]; 2]);
+    cases.extend([few, more].map(|shape| second_order::<B>(shape, device)));
+    cases
 }
 
 fn forward<B: Backend>(shape: [usize; 4], device: &B::Device) -> Case {
@@ -33,22 +45,48 @@ fn forward<B: Backend>(shape: [usize; 4], device: &B::Device) -> Case {
 fn both<B: AutodiffBackend>(shape: [usize; 4], variant: &'static str, device: &B::Device) -> Case {
     let make = move |device: &B::Device| {
         let images = Tensor::<B, 4>::random(shape, Distribution::Default, device);
-        let tracked = |block: ConvBlock<B>| ConvBlock {
-            weight: block.weight.require_grad(),
-            gamma: block.gamma.map(Tensor::require_grad),
-            beta: block.beta.map(Tensor::require_grad),
-            ..block
-        };
-        let blocks: Vec<_> = blocks(shape[1], device).into_iter().map(tracked).collect();
-        let batch = variant == "batch";
-        (images, blocks, if batch { Statistics::Batch } else { running(device) })
+        let statistics = if variant == "running" { running(device) } else { Statistics::Batch };
+        (images, tracked_blocks(shape[1], device), statistics)
     };
+    let precision = if variant == BATCH_BF16 { Precision::MixedBf16 } else { Precision::F32 };
     let pass = Pass::ForwardBackward;
-    case::<B, _>(shape, variant, pass, device, make, |(images, blocks, statistics)| {
-        let options = StackOptions::default();
+    case::<B, _>(shape, variant, pass, device, make, move |(images, blocks, statistics)| {
+        let options = StackOptions { precision, ..Default::default() };
         let output = conv_stack(images.clone(), blocks, statistics.clone(), options);
         let _gradients = output.features.sum().backward();
     })
+}
+
+/// The gradient of the sum of the squares of the weights' gradients, as second-order meta-learning differentiates.
+fn second_order<B: AutodiffBackend>(shape: [usize; 4], device: &B::Device) -> Case {
+    let make = move |device: &B::Device| {
+        let images = Tensor::<B, 4>::random(shape, Distribution::Default, device);
+        (images, tracked_blocks::<B>(shape[1], device))
+    };
+    case::<B, _>(shape, BATCH, Pass::SecondOrder, device, make, |(images, blocks)| {
+        let lifted: Vec<_> = blocks.iter().map(lift).collect();
+        let (images, options) = (Tensor::from_inner(images.clone()), StackOptions::default());
+        let output = conv_stack(images, &lifted, Statistics::Batch, options);
+        let first = output.features.sum().backward();
+        let squares = lifted.iter().filter_map(|block| block.weight.grad(&first));
+        let squares = squares.map(|gradient| (gradient.clone() * gradient).sum());
+        let _gradients = Tensor::cat(squares.collect(), 0).sum().backward();
+    })
+}
+
+/// The block as leaves of a second level of autodiff.
+fn lift<B: AutodiffBackend>(block: &ConvBlock<B>) -> ConvBlock<Autodiff<B>> {
+    let vector = |vector: &Option<Tensor<B, 1>>| {
+        vector.clone().map(|vector| Tensor::from_inner(vector).require_grad())
+    };
+    ConvBlock {
+        weight: Tensor::from_inner(block.weight.clone()).require_grad(),
+        bias: vector(&block.bias),
+        gamma: vector(&block.gamma),
+        beta: vector(&block.beta),
+        stride: block.stride,
+        pool: block.pool,
+    }
 }
 
 fn case<B: Backend, S: 'static>(
@@ -61,8 +99,10 @@ fn case<B: Backend, S: 'static>(
 ) -> Case {
     let [n, c, h, w] = shape;
     let (forward, backward) = flops([c, h, w]);
+    // A product of the backward pass has two derivatives, and the forward pass is differentiated once more.
     let (each, passes) = match pass {
         Pass::Forward => (forward, 2),
+        Pass::SecondOrder => (5.0 * backward - forward, 24),
         _ => (forward + backward, 8),
     };
     let load = Load::products(n as f64 * each, n * passes * outputs([c, h, w]));
@@ -80,6 +120,16 @@ fn blocks<B: Backend>(channels: usize, device: &B::Device) -> Vec<ConvBlock<B>> 
         pool: true,
     };
     [channels, CHANNELS, CHANNELS, CHANNELS].map(block).into()
+}
+
+fn tracked_blocks<B: AutodiffBackend>(channels: usize, device: &B::Device) -> Vec<ConvBlock<B>> {
+    let tracked = |block: ConvBlock<B>| ConvBlock {
+        weight: block.weight.require_grad(),
+        gamma: block.gamma.map(Tensor::require_grad),
+        beta: block.beta.map(Tensor::require_grad),
+        ..block
+    };
+    blocks(channels, device).into_iter().map(tracked).collect()
 }
 
 fn running<B: Backend>(device: &B::Device) -> Statistics<B> {
