@@ -1,6 +1,7 @@
 //! Options that several commands share, and those of training and testing.
 
 mod device;
+mod episodes;
 mod eval;
 mod inner;
 mod pack;
@@ -13,6 +14,7 @@ use std::ops::RangeBounds;
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 
 pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
+pub(crate) use episodes::{EPISODES_HELP, EpisodeListArgs, Sampling, SamplingArgs, TestEpisodes};
 pub(crate) use eval::{EVAL_HELP, EvalArgs};
 pub(crate) use inner::InnerArgs;
 pub(crate) use pack::{PACK_HELP, PackArgs};
