@@ -19,7 +19,7 @@ pub(crate) fn run(args: &EpisodeListArgs) -> Result {
     data.refuse_other_options(args.split, args.read.given().is_some())?;
     backend::prepare(None)?;
     let split = args.split.unwrap_or(Split::Vinyals);
-    let splits = data.open(split, args.read.over(data.default_options()))?;
+    let splits = data.open(split, args.read.over(data.default_options()?))?;
     let images = chosen(splits, args.part);
     let protocol = Protocol::new(args.ways.unwrap_or(5), args.shots.unwrap_or(1))
         .with_queries(args.queries.unwrap_or(15));
