@@ -20,6 +20,7 @@ pub(crate) enum Purpose {
     Segment = 10,
     AfterTrials = 11,
     QueryCounts = 12,
+    VariedEpisode = 20,
 }
 
 /// A key drawn from the backend's generator: three numbers of 24 bits.

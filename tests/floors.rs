@@ -26,7 +26,7 @@ const COMMAND: [&[&str]; 8] = [
     &["data_spec", "download", "error", "machine", "method", "report"],
     &["args", "checkpoint", "output", "reproduce"],
     &["backend", "info", "pack", "settings", "warnings", "world"],
-    &["hardware", "pictures", "progress"],
+    &["episodes", "hardware", "pictures", "progress"],
     &["bench", "features", "plasticity", "runs", "training"],
     &["line", "sinusoids"],
     &["eval", "train"],

@@ -17,8 +17,8 @@ use fewshot::data::{
     Scaling,
 };
 use fewshot::episode::{
-    Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeSampler,
-    EpisodeTensors, Protocol, Support, TaskSource,
+    ClassDraw, Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeList,
+    EpisodeSampler, EpisodeSizes, EpisodeTensors, Protocol, Support, TaskSource,
 };
 use fewshot::learners::heads::{PrototypeScore, Prototypes};
 use fewshot::learners::{
@@ -458,8 +458,37 @@ mod laws {
         shown
     }
 
+    pub fn uneven_episodes_are_gathered_with_their_labels<B: Backend>() {
+        let dataset = colours().with_rotations(Rotations::PerClassAndEpisode).unwrap();
+        let sampler = EpisodeSampler::varied(dataset.clone(), 4).unwrap();
+        let mut uneven = false;
+        for index in 0..4 {
+            let episode = sampler.episode(index);
+            let batch = sampler.batch::<B>([index], &Default::default());
+            assert_eq!((batch.tasks(), batch.ways()), (1, episode.classes.len()));
+            let labels = |examples: fn(&ClassDraw) -> usize| {
+                let draws = (0..).zip(&episode.classes);
+                let labels = draws.flat_map(|(label, draw)| vec![label; examples(draw)]);
+                labels.collect::<Vec<i64>>()
+            };
+            let [support_labels, query_labels] = batch.labels();
+            assert_eq!(read_labels(support_labels), labels(|draw| draw.support.len()));
+            assert_eq!(read_labels(query_labels), labels(|draw| draw.query.len()));
+            let classes = episode.classes.iter().map(|draw| 4 * draw.class + draw.turn as usize);
+            assert_eq!(batch.classes().unwrap(), classes.collect::<Vec<_>>());
+            let shots: HashSet<_> = episode.classes.iter().map(|draw| draw.support.len()).collect();
+            uneven |= shots.len() > 1;
+            let [support, queries] = shown(&dataset, &[episode]);
+            let tensors = batch.into_tensors();
+            assert_close("support", &read(tensors.support.images), &support, 1e-6);
+            assert_close("queries", &read(tensors.queries), &queries, 1e-6);
+        }
+        assert!(uneven, "no episode has different shots");
+    }
+
     pub fn a_test_on_embeddings_finds_what_one_by_images_finds<B: Backend>() {
         let turned = glyphs().with_rotations(Rotations::PerClassAndEpisode).unwrap();
+        let varied = EpisodeSampler::varied(turned.clone(), 3).unwrap();
         let sampler = turned.sampler(Protocol::new(4, 1).with_queries(3), 3).unwrap();
         let device = Default::default();
         B::seed(&device, 2);
@@ -475,6 +504,10 @@ mod laws {
                 assert_eq!(found, expected, "{} in {episodes}", learner.architecture());
                 assert!(episodes < 14 || found.mean > 25.0 && found.mean < 100.0, "{found}");
             }
+            let found = Evaluator::new(6).score::<B, _>(&learner, &varied, &device);
+            let images = ByImages(varied.clone());
+            let expected = Evaluator::new(6).score::<B, _>(&learner, &images, &device);
+            assert_eq!(found, expected, "{} in varied episodes", learner.architecture());
         }
     }
 
@@ -524,6 +557,7 @@ on_every_backend! {
     the_gradient_of_a_batch_is_the_mean_over_its_tasks
     only_tracking_moves_what_is_predicted
     gathered_images_are_the_datasets_scaled
+    uneven_episodes_are_gathered_with_their_labels
     a_test_on_embeddings_finds_what_one_by_images_finds
     gathered_images_are_those_of_flex
     images_of_support_and_queries_come_joined_too
@@ -611,6 +645,50 @@ mod episodes {
         let all: HashSet<_> = found.iter().flatten().collect();
         assert_eq!(all.len(), 4);
         assert!(found.iter().any(|turns| turns.len() > 1), "one turn an episode");
+    }
+
+    #[test]
+    fn a_list_is_tested_as_it_was_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("list.csv");
+        let network = Conv4Config::new([1, 12, 12]).with_channels(4).with_blocks(2);
+        let device = Default::default();
+        let learner = ProtoNet::new(network.init::<Flex>(&device));
+        let protocol = Protocol::new(3, 2).with_queries(2);
+        for sampler in
+            [glyphs().sampler(protocol, 7).unwrap(), EpisodeSampler::varied(glyphs(), 7).unwrap()]
+        {
+            EpisodeList::draw(&sampler, 25).unwrap().write(&path, &glyphs()).unwrap();
+            let list = EpisodeList::read(&path, &glyphs()).unwrap();
+            let listed = EpisodeSampler::listed(glyphs(), list).unwrap();
+            assert_eq!(listed.has_equal_sizes(), sampler.has_equal_sizes());
+            assert_eq!((listed.seed(), sampler.seed()), (None, Some(7)));
+            for statistics in [BnStatistics::Running, BnStatistics::Batch] {
+                let test = Evaluator::new(25).with_statistics(statistics);
+                let drawn = test.score::<Flex, _>(&learner, &sampler, &device);
+                assert_eq!(test.score::<Flex, _>(&learner, &listed, &device), drawn);
+            }
+        }
+    }
+
+    #[test]
+    fn episodes_of_several_sizes_make_no_batch() {
+        let sampler = EpisodeSampler::varied(colours(), 1).unwrap();
+        assert_eq!((sampler.sizes(), sampler.test_batch_size()), (EpisodeSizes::Varied, 1));
+        let sizes: HashSet<_> =
+            drawn(&sampler, 0..20).iter().map(|episode| episode.classes.len()).collect();
+        assert!(sizes.len() > 1);
+        let gathers = |indices: Range<u64>| {
+            let gather = || sampler.batch::<Flex>(indices, &Default::default()).tasks();
+            catch_unwind(AssertUnwindSafe(gather))
+        };
+        assert!(gathers(0..20).is_err());
+        assert_eq!(gathers(3..4).unwrap(), 1);
+        let largest = sampler.largest();
+        assert!(drawn(&sampler, 0..200).iter().all(|episode| {
+            let support: usize = episode.classes.iter().map(|draw| draw.support.len()).sum();
+            episode.classes.len() <= largest.ways && support <= largest.ways * largest.shots
+        }));
     }
 
     #[test]

@@ -47,7 +47,12 @@ impl CliError {
         match self {
             // The data lacks something.
             Self::Episode(
-                EpisodeError::NotEnoughClasses { .. } | EpisodeError::NotEnoughExamples { .. },
+                EpisodeError::NotEnoughClasses { .. }
+                | EpisodeError::NotEnoughExamples { .. }
+                | EpisodeError::NoQuery { .. }
+                | EpisodeError::List { .. }
+                | EpisodeError::ListLine { .. }
+                | EpisodeError::Episode { .. },
             ) => 1,
             Self::Usage(_)
             | Self::Episode(_)

@@ -11,7 +11,7 @@ use crate::features;
 use crate::method::{Family, HeadTraining, Method};
 use crate::prelude::*;
 use crate::report::evaluated;
-use crate::settings::{LearnerJob, RunSettings};
+use crate::settings::{LearnerJob, RunSettings, number_of_episodes};
 use crate::sinusoids;
 use crate::world::{self, World};
 
@@ -59,8 +59,10 @@ fn run_in(args: &EvalArgs, world: World) -> Result {
     let Protocol { ways, shots: trained, queries } = settings.test;
     settings.test = Protocol::new(args.ways.unwrap_or(ways), shots.unwrap_or(trained))
         .with_queries(args.queries.unwrap_or(queries));
+    let rule = settings.test_rule(args, settings.test)?;
     let (images, seed) = (settings.images(Part::Test)?, args.seed.unwrap_or(settings.seed));
-    let sampler = images.sampler(settings.test, seed)?.with_data_on(args.data_on);
+    let sampler = rule.sampler(images, seed)?.with_data_on(args.data_on);
+    settings.check_ways(&sampler)?;
     let testing = Testing { args, method, settings, path, checkpoint, sampler, world };
     backend::dispatch(&args.device, testing)
 }
@@ -131,17 +133,22 @@ impl Testing<'_> {
         let sharers = backend::sharers(info, world.size()) as u64;
         let free = info.memory.free.map(|free| free.0 / sharers);
         let data_on = sampler.place_data::<B>(device, free)?;
-        let evaluation = Evaluator::new(args.episodes())
+        let episodes = number_of_episodes(args.episodes.as_ref(), &sampler);
+        let evaluation = Evaluator::new(episodes)
             .with_statistics(statistics)
             .run_shared::<B::InnerBackend>(&learner, &sampler, device, &*world)?;
         if !args.json {
             let data = settings.data.name();
             return print(format_args!("accuracy on test classes of {data}: {evaluation}"));
         }
+        let mut protocol = settings.test_protocol(&evaluation);
+        if let Some(list) = args.list() {
+            protocol["list"] = list.display().to_string().into();
+        }
         let mut report = json!({
             "steps": checkpoint.progress().step,
             "inner": settings.inner,
-            "protocol": settings.test_protocol(&evaluation),
+            "protocol": protocol,
             "seed": evaluation.seed,
             "checkpoint": path.display().to_string(),
             "data_on": data_on,

@@ -3,7 +3,10 @@
 use clap::{Parser, Subcommand};
 use fewshot::data::Split;
 
-use crate::args::{EVAL_HELP, EvalArgs, PACK_HELP, PackArgs, ReadArgs, TRAIN_HELP, TrainArgs};
+use crate::args::{
+    EPISODES_HELP, EVAL_HELP, EpisodeListArgs, EvalArgs, PACK_HELP, PackArgs, ReadArgs, TRAIN_HELP,
+    TrainArgs,
+};
 use crate::bench::{BenchCommand, CompareArgs};
 use crate::data_spec::{DataSpec, specs};
 use crate::features::{EMBED_HELP, EmbedArgs};
@@ -105,6 +108,9 @@ pub(crate) enum DataCommand {
     /// Decode the pictures of a dataset once, into one file that trains without holding them in memory.
     #[command(after_long_help = PACK_HELP, args_override_self = true)]
     Pack(PackArgs),
+    /// Write down the episodes of a test, for others to test on the same.
+    #[command(after_long_help = EPISODES_HELP, args_override_self = true)]
+    Episodes(Box<EpisodeListArgs>),
     /// Tell what a dataset holds.
     Info {
         #[arg(help = specs("One of"))]

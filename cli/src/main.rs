@@ -8,6 +8,7 @@ mod bench;
 mod checkpoint;
 mod data_spec;
 mod download;
+mod episodes;
 mod error;
 mod eval;
 mod features;
@@ -107,6 +108,7 @@ fn run(command: Command) -> Result {
         Command::Backbones { command } => pictures::backbones(command),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Pack(args) } => pack::run(&args),
+        Command::Data { command: DataCommand::Episodes(args) } => episodes::run(&args),
         Command::Data { command: DataCommand::Info { spec, split, read } } => {
             info::run(&spec, split, read)
         }

@@ -2,7 +2,7 @@ use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use fewshot::episode::Protocol;
+use fewshot::episode::EpisodeSizes;
 use fewshot::train::{Event, StepMetrics, print_lines};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -113,7 +113,8 @@ const LONG: Duration = Duration::from_secs(10);
 /// of a long one, its cost and a line every twentieth part. Many threads may tell.
 pub(crate) struct EpisodeProgress {
     method: String,
-    ways: usize,
+    /// Number of ways in a text.
+    ways: String,
     episodes: usize,
     bar: ProgressBar,
     course: Mutex<Course>,
@@ -127,8 +128,12 @@ struct Course {
 }
 
 impl EpisodeProgress {
-    pub(crate) fn start(method: &str, protocol: Protocol, episodes: usize) -> Self {
-        let (method, ways) = (method.to_owned(), protocol.ways);
+    pub(crate) fn start(method: &str, sizes: EpisodeSizes, episodes: usize) -> Self {
+        let ways = match sizes.protocol() {
+            Some(protocol) => protocol.ways.to_string(),
+            None => "various".to_owned(),
+        };
+        let method = method.to_owned();
         let bar = ProgressBar::new(episodes as u64).with_style(style(BAR));
         bar.set_message(format!("{method}, {ways} ways"));
         if bar.is_hidden() {
@@ -200,6 +205,8 @@ pub(crate) fn seconds(seconds: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use fewshot::episode::Protocol;
+
     use super::*;
 
     #[test]
@@ -215,7 +222,8 @@ mod tests {
 
     #[test]
     fn a_long_test_has_its_cost_told() {
-        let progress = EpisodeProgress::start("deep-emd", Protocol::new(300, 5), 600);
+        let progress =
+            EpisodeProgress::start("deep-emd", EpisodeSizes::Fixed(Protocol::new(300, 5)), 600);
         let cost = "deep-emd: 12.4 s an episode of 300 ways, about 2 h 4 min for 600 episodes";
         assert_eq!(progress.cost(12.4), cost);
         progress.tell(0);

@@ -24,6 +24,11 @@ pub trait ClassDataset: Send + Sync {
     /// Number of images of the class, at least one.
     fn examples(&self, class: usize) -> usize;
 
+    /// Name of the file of an image, without its folders; none where an image has no file of its own.
+    fn example_name(&self, _class: usize, _example: usize) -> Option<&str> {
+        None
+    }
+
     /// The shape of every image.
     fn image_shape(&self) -> ImageShape;
 

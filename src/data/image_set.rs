@@ -28,6 +28,8 @@ struct Class {
     turn: QuarterTurn,
     /// Digest of the names of its files.
     files: Option<u64>,
+    /// Names of the files of its images, without folders; none where images have no files.
+    names: Arc<[Box<str>]>,
 }
 
 /// Images in memory or in a [pack](crate::data::Pack), one byte a value, grouped by class.
@@ -91,7 +93,8 @@ impl ImageSet {
                 return Err(DataError::EmptyClass { class: name, expected: "image" });
             }
             let range = images..images + count;
-            grouped.push(Class { name, images: range, turn: QuarterTurn::R0, files: None });
+            let (turn, names) = (QuarterTurn::R0, Arc::default());
+            grouped.push(Class { name, images: range, turn, files: None, names });
             images += count;
         }
         let actual = pixels.bytes();
@@ -114,6 +117,7 @@ impl ImageSet {
             images: class.first..class.first + class.images,
             turn: class.turn,
             files: class.files.map(|FilesDigest(digest)| digest),
+            names: class.names.clone().into(),
         });
         let (classes, scaling) = (classes.collect(), set.scaling.clone());
         Self { pixels, classes, shape, scaling, draws_turns: set.draws_turns }
@@ -129,6 +133,7 @@ impl ImageSet {
                 images: class.images.len(),
                 turn: class.turn,
                 files: Some(FilesDigest(files)),
+                names: class.names.to_vec(),
             })
         });
         let (classes, scaling) = (classes.collect::<Result<_>>()?, self.scaling.clone());
@@ -158,6 +163,13 @@ impl ImageSet {
         let classes = self.classes.iter().zip(digests);
         let classes = classes.map(|(class, &files)| Class { files: Some(files), ..class.clone() });
         Self { classes: classes.collect(), ..self.clone() }
+    }
+
+    /// With the names of the files of each class's images.
+    pub(super) fn with_names(self, names: Vec<Vec<Box<str>>>) -> Self {
+        let classes = self.classes.iter().zip(names);
+        let classes = classes.map(|(class, names)| Class { names: names.into(), ..class.clone() });
+        Self { classes: classes.collect(), ..self }
     }
 
     /// The classes of three sets, one set after the other, if all are views of the same pixels.
@@ -207,6 +219,7 @@ impl ImageSet {
                 images: class.images.clone(),
                 turn: class.turn.then(turn),
                 files: class.files,
+                names: class.names.clone(),
             }
         });
         Self { classes: turned.collect(), ..self.clone() }
@@ -256,6 +269,10 @@ impl ClassDataset for ImageSet {
 
     fn examples(&self, class: usize) -> usize {
         self.class(class).images.len()
+    }
+
+    fn example_name(&self, class: usize, example: usize) -> Option<&str> {
+        self.class(class).names.get(example).map(|name| &**name)
     }
 
     fn image_shape(&self) -> ImageShape {

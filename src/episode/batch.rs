@@ -6,7 +6,7 @@ use burn::tensor::{DType, Int, Tensor};
 use fewshot_kernels::{GatherCall, gather_images};
 use rayon::prelude::*;
 
-use super::{Episode, Examples, ImageRef, Part, Protocol, uploaded};
+use super::{BatchSizes, Episode, Examples, ImageRef, Part, Protocol, uploaded};
 use crate::data::{ClassDataset, DataError, DeviceCache, ImageShape, QuarterTurn, Scaling};
 
 /// The labelled examples of `t` tasks.
@@ -23,15 +23,16 @@ pub struct Support<B: Backend> {
 /// The tensors of an [`EpisodeBatch`].
 #[derive(Clone, Debug)]
 pub struct EpisodeTensors<B: Backend> {
-    /// Labelled examples of each task, `n = ways * shots`.
+    /// Labelled examples of each task, of a protocol `n = ways * shots`.
     pub support: Support<B>,
-    /// Images to be classified, `[t, q, c, h, w]`, `q = ways * queries`.
+    /// Images to be classified, `[t, q, c, h, w]`, of a protocol `q = ways * queries`.
     pub queries: Tensor<B, 5>,
     /// Their labels, `[t, q]`.
     pub query_labels: Tensor<B, 2, Int>,
 }
 
-/// Episodes of one protocol as tensors, with a task axis in front.
+/// Episodes as tensors, with a task axis in front: all with the same number of classes, of labelled examples and of
+/// queries, of which a class may have more than another.
 ///
 /// It is read and written as [`EpisodeTensors`]. Where the images of a dataset lie on an accelerator,
 /// they are gathered when they are first looked at: support and queries apart, or
@@ -55,7 +56,7 @@ struct DeferredGather<B: Backend> {
     chosen: Tensor<B, 2, Int>,
     /// For all of them.
     call: GatherCall,
-    protocol: Protocol,
+    sizes: BatchSizes,
     support_labels: Tensor<B, 2, Int>,
     query_labels: Tensor<B, 2, Int>,
 }
@@ -93,8 +94,8 @@ impl<B: Backend> DeferredGather<B> {
     }
 
     fn tensors(&self) -> EpisodeTensors<B> {
-        let Protocol { ways, shots, .. } = self.protocol;
-        let (support, all) = (ways * shots, self.call.examples.end);
+        let BatchSizes { ways, support, .. } = self.sizes;
+        let all = self.call.examples.end;
         EpisodeTensors {
             support: Support {
                 images: self.images(0..support),
@@ -159,7 +160,7 @@ impl<B: Backend> EpisodeBatch<B> {
     /// Number of classes in each task.
     pub fn ways(&self) -> usize {
         match &self.drawn {
-            Some(drawn) => drawn.protocol.ways,
+            Some(drawn) => drawn.sizes.ways,
             None => self.support.ways,
         }
     }
@@ -215,28 +216,35 @@ impl<B: Backend> EpisodeBatch<B> {
         Self { classes, ..part }
     }
 
-    /// The images of `episodes` by their places in the dataset's block, which is taken to `device`.
+    /// The images of `episodes`, all of `protocol` if there is one, by their places in the dataset's block, which is
+    /// taken to `device`.
     ///
     /// # Errors
     /// If the block lies in a file that cannot be read.
     ///
     /// # Panics
-    /// Panics like [`gather`](Self::gather), and where there is no block.
+    /// Panics like [`gather`](Self::gather) or [`gather_uneven`](Self::gather_uneven), and where there is no block.
     pub(super) fn from_block(
         dataset: &dyn ClassDataset,
         episodes: &[Episode],
-        protocol: Protocol,
+        protocol: Option<Protocol>,
         labels: &Labels,
         device: &B::Device,
     ) -> Result<Self, DataError> {
-        check_sizes(episodes, protocol);
-        let Protocol { ways, shots, queries } = protocol;
-        let (tasks, examples) = (episodes.len(), ways * protocol.examples());
+        let sizes = match protocol {
+            Some(protocol) => checked_sizes(episodes, protocol),
+            None => BatchSizes::common(episodes),
+        };
+        let (tasks, ways, examples) = (episodes.len(), sizes.ways, sizes.examples());
         let chosen = choices(dataset, episodes);
-        let labels = |examples| {
-            labels.get_or_make([tasks, ways, examples], device, || {
-                self::labels::<B>(tasks, ways, examples, device)
-            })
+        let labels = |part| match protocol {
+            None => labels_of(episodes, part, device),
+            Some(Protocol { shots, queries, .. }) => {
+                let each = if matches!(part, Part::Support) { shots } else { queries };
+                labels.get_or_make([tasks, ways, each], device, || {
+                    self::labels::<B>(tasks, ways, each, device)
+                })
+            }
         };
         let ImageShape { channels, height, width } = dataset.image_shape();
         let (gains, shifts) = gains_and_shifts(dataset.scaling());
@@ -245,9 +253,9 @@ impl<B: Backend> EpisodeBatch<B> {
             bank: dataset.block().expect("images are in one block").bank::<B>(device)?,
             chosen: uploaded(chosen, [tasks, examples], (device, DType::I32)),
             call: GatherCall { tasks: 0..tasks, examples: 0..examples, shape, gains, shifts },
-            protocol,
-            support_labels: labels(shots),
-            query_labels: labels(queries),
+            sizes,
+            support_labels: labels(Part::Support),
+            query_labels: labels(Part::Query),
         };
         let classes = Some(classes(dataset, episodes));
         Ok(Self { tensors: OnceLock::new(), drawn: Some(drawn), classes })
@@ -267,24 +275,45 @@ impl<B: Backend> EpisodeBatch<B> {
         protocol: Protocol,
         device: &B::Device,
     ) -> Result<Self, DataError> {
-        check_sizes(episodes, protocol);
-        let part = |part, per_class| {
+        Self::gathered(dataset, episodes, checked_sizes(episodes, protocol), device)
+    }
+
+    /// Gathers the images of `episodes` in which a class may have more labelled examples or queries than another.
+    ///
+    /// # Errors
+    /// Fails like [`gather`](Self::gather).
+    ///
+    /// # Panics
+    /// When two episodes differ in the number of classes, of labelled examples or of queries, there is no episode, or
+    /// one names an example that `dataset` does not have.
+    pub fn gather_uneven(
+        dataset: &(impl ClassDataset + ?Sized),
+        episodes: &[Episode],
+        device: &B::Device,
+    ) -> Result<Self, DataError> {
+        Self::gathered(dataset, episodes, BatchSizes::common(episodes), device)
+    }
+
+    fn gathered(
+        dataset: &(impl ClassDataset + ?Sized),
+        episodes: &[Episode],
+        sizes: BatchSizes,
+        device: &B::Device,
+    ) -> Result<Self, DataError> {
+        let part = |part, examples| {
             let refs: Vec<_> = episodes.iter().flat_map(|episode| episode.images(part)).collect();
             let images = images::<B>(dataset, &refs, device)?;
             let [_, c, h, w] = images.dims();
-            Ok(images.reshape([episodes.len(), protocol.ways * per_class, c, h, w]))
+            Ok::<_, DataError>(images.reshape([episodes.len(), examples, c, h, w]))
         };
-        let support = part(Part::Support, protocol.shots)?;
-        let queries = part(Part::Query, protocol.queries)?;
-        let label = |examples| labels(episodes.len(), protocol.ways, examples, device);
         let batch = Self::from(EpisodeTensors {
             support: Support {
-                images: support,
-                labels: label(protocol.shots),
-                ways: protocol.ways,
+                images: part(Part::Support, sizes.support)?,
+                labels: labels_of(episodes, Part::Support, device),
+                ways: sizes.ways,
             },
-            queries,
-            query_labels: label(protocol.queries),
+            queries: part(Part::Query, sizes.queries)?,
+            query_labels: labels_of(episodes, Part::Query, device),
         });
         Ok(Self { classes: Some(classes(dataset, episodes)), ..batch })
     }
@@ -319,13 +348,12 @@ fn gains_and_shifts(scaling: &Scaling) -> (Vec<f32>, Vec<f32>) {
     (gains, shifts.collect())
 }
 
-fn check_sizes(episodes: &[Episode], protocol: Protocol) {
-    let Protocol { ways, shots, queries } = protocol;
+/// The sizes of `episodes`, which are those of `protocol`.
+fn checked_sizes(episodes: &[Episode], protocol: Protocol) -> BatchSizes {
     for (index, episode) in episodes.iter().enumerate() {
-        let mut draws = episode.classes.iter();
-        let fits = draws.all(|draw| draw.support.len() == shots && draw.query.len() == queries);
-        assert!(fits && episode.classes.len() == ways, "episode {index} is not {protocol}");
+        assert!(episode.protocol() == Some(protocol), "episode {index} is not {protocol}");
     }
+    protocol.into()
 }
 
 /// The images that are shown, `[n, c, h, w]`, scaled on the device. Threads read those of a file side by side.
@@ -368,6 +396,18 @@ fn scale<B: Backend>(x: Tensor<B, 4>, scaling: &Scaling) -> Tensor<B, 4> {
         false => x * per_channel(gains),
     };
     if shifted { x + per_channel(shifts) } else { x }
+}
+
+/// Labels of a part of episodes of the same sizes, `[t, n]` or `[t, q]`.
+fn labels_of<B: Backend>(
+    episodes: &[Episode],
+    part: Part,
+    device: &B::Device,
+) -> Tensor<B, 2, Int> {
+    let labels = episodes.iter().flat_map(|episode| episode.labels(part));
+    let labels: Vec<i32> = labels.map(|label| label as i32).collect();
+    let shape = [episodes.len(), labels.len() / episodes.len().max(1)];
+    uploaded(labels, shape, device)
 }
 
 /// Labels of examples in the order of their classes, `[t, ways * per_class]`.

@@ -1,3 +1,4 @@
+use super::class_set::ClassSet;
 use super::{EpisodeError, Protocol};
 use crate::data::QuarterTurn;
 use crate::random::Stream;
@@ -67,11 +68,9 @@ impl Episode {
     }
 }
 
-/// Checks that episodes of `protocol` can be drawn, of which one may show `needed` examples of a class.
+/// Checks that episodes of `protocol` can be drawn from `set`, of which one may show `needed` examples of a class.
 pub(super) fn check(
-    classes: usize,
-    examples: impl Fn(usize) -> usize,
-    name: impl Fn(usize) -> String,
+    set: &dyn ClassSet,
     protocol: Protocol,
     needed: usize,
 ) -> Result<(), EpisodeError> {
@@ -79,34 +78,44 @@ pub(super) fn check(
     if ways == 0 || shots == 0 || queries == 0 {
         return Err(EpisodeError::Zero(protocol));
     }
+    let classes = set.classes();
     if classes < ways {
         return Err(EpisodeError::NotEnoughClasses { ways, actual: classes });
     }
-    match (0..classes).find(|&class| examples(class) < needed) {
+    match (0..classes).find(|&class| set.examples(class) < needed) {
         Some(class) => {
-            let (class, actual) = (name(class), examples(class));
+            let (class, actual) = (set.class_name(class), set.examples(class));
             Err(EpisodeError::NotEnoughExamples { protocol, class, needed, actual })
         }
         None => Ok(()),
     }
 }
 
-/// Draws classes, each in a turn if they are `turned`, and of each the support and as many queries as `queries` has in its place.
-pub(super) fn draw(
-    classes: usize,
-    examples: impl Fn(usize) -> usize,
-    turned: bool,
+/// Draws classes, and of each the support and as many queries as `queries` has in its place.
+pub(super) fn episode(
+    set: &dyn ClassSet,
     shots: usize,
     queries: &[usize],
     random: &mut Stream,
 ) -> Episode {
-    let classes = random.sample(classes, queries.len());
-    let classes = classes.into_iter().zip(queries).map(|(class, queries)| {
-        let turn = match turned {
+    let classes = random.sample(set.classes(), queries.len());
+    let counts = queries.iter().map(|&queries| [shots, queries]);
+    examples(set, classes.into_iter().zip(counts), random)
+}
+
+/// Draws the labelled examples and the queries of classes, so many of each, and the turn of a class if `set` has
+/// them in turns.
+pub(super) fn examples(
+    set: &dyn ClassSet,
+    counts: impl Iterator<Item = (usize, [usize; 2])>,
+    random: &mut Stream,
+) -> Episode {
+    let classes = counts.map(|(class, [shots, queries])| {
+        let turn = match set.draws_turns() {
             true => QuarterTurn::ALL[random.below(4)],
             false => QuarterTurn::R0,
         };
-        let mut support = random.sample(examples(class), shots + queries);
+        let mut support = random.sample(set.examples(class), shots + queries);
         let query = support.split_off(shots);
         ClassDraw { class, turn, support, query }
     });

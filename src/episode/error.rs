@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::Protocol;
 
 /// A protocol that cannot be served.
@@ -17,6 +19,21 @@ pub enum EpisodeError {
     /// A class too small for the shots and queries, the first such.
     #[error("a {protocol} episode needs {needed} examples a class, class {class} has {actual}")]
     NotEnoughExamples { protocol: Protocol, class: String, needed: usize, actual: usize },
+    /// A class too small for an episode of varied size.
+    #[error("an episode of varied size needs 2 examples a class, class {class} has 1")]
+    NoQuery { class: String },
+    /// A list of episodes that cannot be read or written, or has none.
+    #[error("{}: {reason}", path.display())]
+    List { path: PathBuf, reason: String },
+    /// A line of a list of episodes that says what is not there, or says nothing.
+    #[error("{}: line {line}: {reason}", path.display())]
+    ListLine { path: PathBuf, line: u64, reason: String },
+    /// An episode that a dataset does not have.
+    #[error("episode {index}: {reason}")]
+    Episode { index: usize, reason: String },
+    /// Queries to be spread over the classes of episodes whose sizes are given otherwise.
+    #[error("queries are spread where all episodes are of one protocol")]
+    SpreadQueries,
     /// An `alpha` of the Dirichlet distribution of queries that is out of range.
     #[error("queries are drawn by a whole alpha from 1 to {most}, not {actual}")]
     Alpha { most: usize, actual: usize },

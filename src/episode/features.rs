@@ -4,9 +4,12 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::{Episode, EpisodeError, ImageRef, Part, Protocol, QueryCounts, draw, uploaded};
+use super::plan::Plan;
+use super::{
+    BatchSizes, Episode, EpisodeError, EpisodeList, EpisodeSizes, ImageRef, Part, Protocol,
+    QueryCounts, uploaded,
+};
 use crate::data::Features;
-use crate::random::{Purpose, Stream};
 
 /// Draws episodes of [`Features`]: the one with index `i` is a pure function of the seed and `i`.
 ///
@@ -32,9 +35,7 @@ use crate::random::{Purpose, Stream};
 #[derive(Clone, Debug)]
 pub struct FeatureSampler {
     features: Arc<Features>,
-    protocol: Protocol,
-    seed: u64,
-    counts: QueryCounts,
+    plan: Plan,
 }
 
 /// Episodes of features as tensors.
@@ -42,13 +43,13 @@ pub struct FeatureSampler {
 /// Examples are ordered by class, and a class's examples as drawn; no learner relies on it.
 #[derive(Clone, Debug)]
 pub struct FeatureBatch<B: Backend> {
-    /// Features of the labelled examples, `[t, n, d]`, `n = ways * shots`.
+    /// Features of the labelled examples, `[t, n, d]`, of a protocol `n = ways * shots`.
     pub support: Tensor<B, 3>,
     /// Labels of the support from 0 to `ways - 1`, `[t, n]`.
     pub labels: Tensor<B, 2, Int>,
     /// Number of classes.
     pub ways: usize,
-    /// Features of the queries, `[t, q, d]`, `q = ways * queries`.
+    /// Features of the queries, `[t, q, d]`, of a protocol `q = ways * queries`.
     pub queries: Tensor<B, 3>,
     /// Labels of the queries, `[t, q]`.
     pub query_labels: Tensor<B, 2, Int>,
@@ -65,24 +66,46 @@ impl FeatureSampler {
         protocol: Protocol,
         seed: u64,
     ) -> Result<Self, EpisodeError> {
-        let (features, counts) = (features.into(), QueryCounts::Balanced);
-        Self { features, protocol, seed, counts }.checked()
+        Self { features: features.into(), plan: Plan::fixed(protocol, seed) }.checked()
     }
 
-    /// With another spread of the queries.
+    /// A sampler of episodes by the rule of [`EpisodeSampler::varied`](super::EpisodeSampler::varied).
     ///
     /// # Errors
-    /// When there is no such spread, or a class has fewer examples than it may take.
+    /// When there are fewer than 5 classes, or a class has a single example.
+    pub fn varied(features: impl Into<Arc<Features>>, seed: u64) -> Result<Self, EpisodeError> {
+        Self { features: features.into(), plan: Plan::Varied { seed } }.checked()
+    }
+
+    /// A sampler of the episodes of `list`, in their order.
+    ///
+    /// # Errors
+    /// When the features do not have an example of the list, or an episode has a class without support, no query, or
+    /// an example twice.
+    pub fn listed(
+        features: impl Into<Arc<Features>>,
+        list: EpisodeList,
+    ) -> Result<Self, EpisodeError> {
+        Self { features: features.into(), plan: Plan::Listed(list) }.checked()
+    }
+
+    /// With another spread of the queries, where episodes are of one protocol.
+    ///
+    /// # Errors
+    /// When there is no such spread, or a class has fewer examples than it may take; and for episodes that are
+    /// listed or of varied size.
     pub fn with_query_counts(self, counts: QueryCounts) -> Result<Self, EpisodeError> {
         counts.check()?;
-        Self { counts, ..self }.checked()
+        let plan = match self.plan {
+            Plan::Fixed { protocol, seed, .. } => Plan::Fixed { protocol, counts, seed },
+            plan if counts == QueryCounts::Balanced => plan,
+            _ => return Err(EpisodeError::SpreadQueries),
+        };
+        Self { plan, ..self }.checked()
     }
 
     fn checked(self) -> Result<Self, EpisodeError> {
-        let (set, protocol) = (&self.features, self.protocol);
-        let needed = protocol.shots.saturating_add(self.counts.most(protocol));
-        let name = |class| set.class_name(class).to_owned();
-        draw::check(set.classes(), |class| set.examples(class), name, protocol, needed)?;
+        self.plan.check(&*self.features)?;
         Ok(self)
     }
 
@@ -91,27 +114,40 @@ impl FeatureSampler {
         &self.features
     }
 
-    /// The size of the episodes.
-    pub fn protocol(&self) -> Protocol {
-        self.protocol
+    /// Sizes of the episodes.
+    pub fn sizes(&self) -> EpisodeSizes {
+        self.plan.sizes()
     }
 
-    /// The seed.
-    pub fn seed(&self) -> u64 {
-        self.seed
+    /// The list, of a sampler of [listed](Self::listed) episodes.
+    pub fn list(&self) -> Option<&EpisodeList> {
+        self.plan.list()
+    }
+
+    /// The numbers that all episodes have in common, if they have.
+    pub(crate) fn batch_sizes(&self) -> Option<BatchSizes> {
+        self.plan.batch_sizes()
+    }
+
+    /// The seed; none of a list.
+    pub fn seed(&self) -> Option<u64> {
+        self.plan.seed()
     }
 
     /// Spread of the queries over classes.
     pub fn query_counts(&self) -> QueryCounts {
-        self.counts
+        match self.plan {
+            Plan::Fixed { counts, .. } => counts,
+            Plan::Varied { .. } | Plan::Listed(_) => QueryCounts::Balanced,
+        }
     }
 
     /// The examples of episode `index`.
+    ///
+    /// # Panics
+    /// Beyond the end of a list.
     pub fn episode(&self, index: u64) -> Episode {
-        let counts = self.counts.draw(self.protocol, self.seed, index);
-        let mut random = Stream::new(self.seed, Purpose::Episode, [index, 0]);
-        let (set, shots) = (&self.features, self.protocol.shots);
-        draw::draw(set.classes(), |of| set.examples(of), false, shots, &counts, &mut random)
+        self.plan.episode(&*self.features, index)
     }
 
     /// The episodes with these indices as tensors, in this order, with features taken from `rows`.
@@ -120,7 +156,8 @@ impl FeatureSampler {
     /// - `rows`: `[rows, d]`, those of [`Features::tensor`] or what became of them
     ///
     /// # Panics
-    /// When `rows` has not as many rows as the features that episodes are drawn from.
+    /// When `rows` has not as many rows as the features that episodes are drawn from; where episodes differ in
+    /// the numbers of classes, of labelled examples or of queries, of which a batch has one each.
     pub fn batch<B: Backend>(
         &self,
         indices: impl IntoIterator<Item = u64>,
@@ -129,13 +166,16 @@ impl FeatureSampler {
         assert_eq!(rows.dims()[0], self.features.rows(), "as many rows as there are features");
         let indices: Vec<_> = indices.into_iter().collect();
         let episodes = indices.into_par_iter().map(|index| self.episode(index));
+        let episodes: Vec<_> = episodes.collect();
+        let sizes = self.batch_sizes().unwrap_or_else(|| BatchSizes::common(&episodes));
         let row = |example: ImageRef| self.features.rows_of(example.class).start + example.example;
-        FeatureBatch::from_rows(&episodes.collect::<Vec<_>>(), self.protocol.ways, rows, row)
+        FeatureBatch::from_rows(&episodes, sizes.ways, rows, row)
     }
 }
 
 impl<B: Backend> FeatureBatch<B> {
-    /// Episodes whose examples are rows of a matrix `[rows, d]`, each in the place that `row` gives.
+    /// Episodes of the same sizes whose examples are rows of a matrix `[rows, d]`, each in the place that `row`
+    /// gives.
     pub(crate) fn from_rows(
         episodes: &[Episode],
         ways: usize,

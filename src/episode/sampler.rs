@@ -6,11 +6,12 @@ use burn::tensor::backend::Backend;
 use serde_json::{Value, json};
 
 use super::batch::Labels;
+use super::plan::Plan;
 use super::{
-    Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, Protocol, TaskSource, draw,
+    BatchSizes, Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeList,
+    EpisodeSizes, Protocol, TaskSource,
 };
 use crate::data::{ClassDataset, DataError, ImageSet, QuarterTurn};
-use crate::random::{Purpose, Stream};
 
 /// Draws episodes: the one with index `i` is a pure function of the seed and `i`.
 ///
@@ -19,8 +20,7 @@ use crate::random::{Purpose, Stream};
 #[derive(Clone)]
 pub struct EpisodeSampler {
     dataset: Arc<dyn ClassDataset>,
-    protocol: Protocol,
-    seed: u64,
+    plan: Plan,
     data_on: DataPlacement,
     /// Least bytes that were free on a device.
     free: Option<u64>,
@@ -38,13 +38,48 @@ impl EpisodeSampler {
         protocol: Protocol,
         seed: u64,
     ) -> Result<Self, EpisodeError> {
-        let needed = protocol.shots.saturating_add(protocol.queries);
-        let name = |class| dataset.class_name(class);
-        draw::check(dataset.classes(), |of| dataset.examples(of), name, protocol, needed)?;
+        Self::with_plan(dataset, Plan::fixed(protocol, seed))
+    }
+
+    /// A sampler of episodes with various numbers of classes and of examples, over all classes of `dataset`.
+    ///
+    /// - The number of ways is uniform from 5 to the number of classes, at most 50.
+    /// - Each class has as many queries as the others, half of the smallest class of the episode, at most 10.
+    /// - The support has `sum_c ceil(beta * min(100, |c| - q))` examples, at most 500: `|c|` is the number of
+    ///   examples of class `c`, `q` that of its queries, and `beta` uniform from 0, without it, to 1.
+    /// - Class `c` has one of them, and of the others the whole part of a share by `exp(alpha_c) * |c|`, with
+    ///   `alpha_c` uniform from `ln 0.5` to `ln 2`; together at most `|c| - q`.
+    ///
+    /// Tasks of several sizes make no batch: a trainer takes them one after the other, and a step minimises the
+    /// mean over all of its queries.
+    ///
+    /// # Errors
+    /// When the dataset has fewer than 5 classes, or a class has a single example.
+    ///
+    /// # Source
+    /// Triantafillou et al., "Meta-Dataset: A Dataset of Datasets for Learning to Learn from Few Examples", ICLR
+    /// 2020, section 3.2, of datasets without a hierarchy of classes.
+    pub fn varied(dataset: impl ClassDataset + 'static, seed: u64) -> Result<Self, EpisodeError> {
+        Self::with_plan(dataset, Plan::Varied { seed })
+    }
+
+    /// A sampler of the episodes of `list`, in their order. Index `i` is the list's episode `i`.
+    ///
+    /// # Errors
+    /// When the dataset does not have an example of the list, or an episode has a class without support, no query, or
+    /// an example twice.
+    pub fn listed(
+        dataset: impl ClassDataset + 'static,
+        list: EpisodeList,
+    ) -> Result<Self, EpisodeError> {
+        Self::with_plan(dataset, Plan::Listed(list))
+    }
+
+    fn with_plan(dataset: impl ClassDataset + 'static, plan: Plan) -> Result<Self, EpisodeError> {
+        plan.check(&&dataset)?;
         Ok(Self {
             dataset: Arc::new(dataset),
-            protocol,
-            seed,
+            plan,
             data_on: DataPlacement::Auto,
             free: None,
             labels: Arc::new(Labels::new()),
@@ -67,30 +102,46 @@ impl EpisodeSampler {
         turns * self.dataset.classes()
     }
 
-    /// The size of the episodes.
-    pub fn protocol(&self) -> Protocol {
-        self.protocol
+    /// Sizes of the episodes.
+    pub fn sizes(&self) -> EpisodeSizes {
+        self.plan.sizes()
     }
 
-    /// The seed.
-    pub fn seed(&self) -> u64 {
-        self.seed
+    /// The protocol whose episodes are at least as large as all of these.
+    pub fn largest(&self) -> Protocol {
+        self.plan.largest(&self.dataset())
+    }
+
+    /// The list, of a sampler of [listed](Self::listed) episodes.
+    pub fn list(&self) -> Option<&EpisodeList> {
+        self.plan.list()
+    }
+
+    /// The numbers that all episodes have in common, if they have.
+    pub(crate) fn batch_sizes(&self) -> Option<BatchSizes> {
+        self.plan.batch_sizes()
+    }
+
+    /// The seed; none of a list.
+    pub fn seed(&self) -> Option<u64> {
+        self.plan.seed()
     }
 
     /// The examples of episode `index`.
+    ///
+    /// # Panics
+    /// Beyond the end of a list.
     pub fn episode(&self, index: u64) -> Episode {
-        let mut random = Stream::new(self.seed, Purpose::Episode, [index, 0]);
-        let Protocol { ways, shots, queries } = self.protocol;
-        let (set, queries) = (self.dataset(), vec![queries; ways]);
-        let examples = |class| set.examples(class);
-        draw::draw(set.classes(), examples, set.draws_turns(), shots, &queries, &mut random)
+        self.plan.episode(&self.dataset(), index)
     }
 
     /// The episodes with these indices as tensors, in this order.
     ///
     /// # Panics
-    /// Where images are to be on `device` and cannot, with the text of an [`EpisodeError`];
-    /// [`place_data`](TaskSource::place_data) tells before. And where [`try_batch`](Self::try_batch) fails.
+    /// Where episodes differ in the numbers of classes, of labelled examples or of queries, of which a batch has one
+    /// each; beyond the end of a list; and where images are to be on `device` and cannot, with the text of an
+    /// [`EpisodeError`]; [`place_data`](TaskSource::place_data) tells before. And where
+    /// [`try_batch`](Self::try_batch) fails.
     pub fn batch<B: Backend>(
         &self,
         indices: impl IntoIterator<Item = u64>,
@@ -112,12 +163,15 @@ impl EpisodeSampler {
         device: &B::Device,
     ) -> Result<EpisodeBatch<B>, DataError> {
         let episodes: Vec<_> = indices.into_iter().map(|index| self.episode(index)).collect();
-        let dataset = self.dataset();
+        let (dataset, protocol) = (self.dataset(), self.sizes().protocol());
         match self.data_on.decide::<B>(dataset, device, self.free) {
             Ok(DataPlacement::Device) => {
-                EpisodeBatch::from_block(dataset, &episodes, self.protocol, &self.labels, device)
+                EpisodeBatch::from_block(dataset, &episodes, protocol, &self.labels, device)
             }
-            Ok(_) => EpisodeBatch::gather(dataset, &episodes, self.protocol, device),
+            Ok(_) => match protocol {
+                Some(protocol) => EpisodeBatch::gather(dataset, &episodes, protocol, device),
+                None => EpisodeBatch::gather_uneven(dataset, &episodes, device),
+            },
             Err(error) => panic!("{error}"),
         }
     }
@@ -144,7 +198,11 @@ impl TaskSource for EpisodeSampler {
     }
 
     fn test_batch_size(&self) -> usize {
-        (400 / (self.protocol.ways * self.protocol.examples())).max(1)
+        self.batch_sizes().map_or(1, |sizes| (400 / sizes.examples()).max(1))
+    }
+
+    fn has_equal_sizes(&self) -> bool {
+        self.batch_sizes().is_some()
     }
 
     fn episodes(&self) -> Option<&EpisodeSampler> {
@@ -152,12 +210,10 @@ impl TaskSource for EpisodeSampler {
     }
 
     fn settings(&self) -> Value {
-        json!({
-            "classes": self.dataset.classes(),
-            "image": self.dataset.image_shape(),
-            "protocol": self.protocol,
-            "seed": self.seed,
-        })
+        let mut settings = self.plan.settings();
+        settings["classes"] = json!(self.dataset.classes());
+        settings["image"] = json!(self.dataset.image_shape());
+        settings
     }
 }
 
@@ -165,8 +221,7 @@ impl fmt::Debug for EpisodeSampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EpisodeSampler")
             .field("classes", &self.dataset.classes())
-            .field("protocol", &self.protocol)
-            .field("seed", &self.seed)
+            .field("plan", &self.plan)
             .field("data_on", &self.data_on)
             .finish_non_exhaustive()
     }

@@ -37,6 +37,12 @@ pub trait TaskSource {
     /// Number of tasks in one batch of a test: enough to keep the device busy, few enough to stay in cache.
     fn test_batch_size(&self) -> usize;
 
+    /// True if all tasks have the same numbers of classes and of examples, so that several make a batch. Tasks of
+    /// other sources are asked for one by one.
+    fn has_equal_sizes(&self) -> bool {
+        true
+    }
+
     /// The sampler, where tasks are nothing but its episodes: a test then needs each of their images
     /// only once.
     fn episodes(&self) -> Option<&EpisodeSampler> {

@@ -32,6 +32,9 @@ pub enum TrainError {
          larger meta-batch or smaller micro-batches have more"
     )]
     MoreReplicasThanTasks { replicas: usize, tasks: usize, parts: usize },
+    /// Several tasks at once, of a source whose tasks differ in size.
+    #[error("tasks of several sizes are learned from one by one, not {tasks} at once")]
+    UnequalTasks { tasks: usize },
     /// A device that is named more than once.
     #[error("{device} is named twice: a device takes one share of the tasks")]
     SameDevice { device: String },

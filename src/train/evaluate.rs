@@ -13,7 +13,7 @@ use fewshot_models::BnStatistics;
 use serde::{Deserialize, Serialize};
 
 use crate::data::DataError;
-use crate::episode::{EpisodeSampler, Measure, Protocol, TaskKind, TaskSource};
+use crate::episode::{EpisodeSampler, EpisodeSizes, Measure, TaskKind, TaskSource};
 use crate::learners::{Learner, QueryNorm};
 use crate::parallel::{Communicator, ParallelError, Solo, gather_numbers};
 
@@ -49,10 +49,11 @@ pub struct Evaluation {
     pub ci95: f64,
     /// Episodes tested on.
     pub episodes: usize,
-    /// Size of the episodes.
-    pub protocol: Protocol,
-    /// Seed of the episodes.
-    pub seed: u64,
+    /// Sizes of the episodes.
+    #[serde(rename = "protocol")]
+    pub sizes: EpisodeSizes,
+    /// Seed of the episodes; none of a list.
+    pub seed: Option<u64>,
     /// True if a query's prediction could depend on the other queries of its task: by the
     /// [learner](Learner::transductive), or by batch-norm.
     pub transductive: bool,
@@ -130,7 +131,7 @@ impl Evaluator {
             accuracy: mean,
             ci95,
             episodes: self.episodes,
-            protocol: sampler.protocol(),
+            sizes: sampler.sizes(),
             seed: sampler.seed(),
             transductive: learner.transductive() || shared_norm,
             batch_norm,
@@ -224,7 +225,7 @@ impl fmt::Display for Score {
 
 impl fmt::Display for Evaluation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { accuracy, ci95, episodes, protocol, .. } = self;
+        let Self { accuracy, ci95, episodes, sizes, .. } = self;
         let rule = match (self.batch_norm, self.query_norm) {
             (BnStatistics::Running, _) => "running batch-norm statistics",
             (_, QueryNorm::Together) => "transductive batch-norm statistics",
@@ -234,7 +235,7 @@ impl fmt::Display for Evaluation {
             true => ", transductive",
             false => "",
         };
-        write!(f, "{accuracy:.2} ± {ci95:.2} % ({protocol}, {episodes} episodes, {rule}{seen})")
+        write!(f, "{accuracy:.2} ± {ci95:.2} % ({sizes}, {episodes} episodes, {rule}{seen})")
     }
 }
 

@@ -38,7 +38,8 @@ const RATE: f64 = 1e-3;
 /// # Errors
 /// [`TrainError::Hardware`] with [`HardwareError::NoMeter`] where memory is not counted, as on a CPU
 /// without a [`CountingAllocator`](crate::hardware::CountingAllocator), and as
-/// [`find_batch_size`]; [`TrainError::Learner`] for tasks that the learner cannot be trained on.
+/// [`find_batch_size`]; [`TrainError::Learner`] for tasks that the learner cannot be trained on, and
+/// [`TrainError::UnequalTasks`] for tasks that differ in size.
 pub fn find_meta_batch<B, L, T, O>(
     learner: &L,
     optimizer: &O,
@@ -53,6 +54,7 @@ where
     L: MetaLearner<B, T::Kind>,
     O: Optimizer<L, B>,
 {
+    refuse_unequal(source, *range.end())?;
     let trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
     Ok(find_batch_size(range, budget, trial)?)
 }
@@ -79,8 +81,16 @@ where
     L: MetaLearner<B, T::Kind>,
     O: Optimizer<L, B>,
 {
+    refuse_unequal(source, sizes[2])?;
     let trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
     Ok(MemoryFit::measure(sizes, trial)?)
+}
+
+fn refuse_unequal(source: &impl TaskSource, tasks: usize) -> Result<(), TrainError> {
+    match source.has_equal_sizes() {
+        true => Ok(()),
+        false => Err(TrainError::UnequalTasks { tasks }),
+    }
 }
 
 /// Steps of copies at a number of tasks.

@@ -65,11 +65,20 @@ impl Options {
         self.meta_batch * self.accumulate
     }
 
-    /// Micro-batches of a step.
-    pub(super) fn parts(&self, replicas: usize) -> Result<MicroBatches, TrainError> {
+    /// Micro-batches of a step, of one task each unless tasks have `equal_sizes`.
+    pub(super) fn parts(
+        &self,
+        replicas: usize,
+        equal_sizes: bool,
+    ) -> Result<MicroBatches, TrainError> {
+        let size = match self.micro_batch {
+            size if equal_sizes => size,
+            None | Some(1) => Some(1),
+            Some(tasks) => return Err(TrainError::UnequalTasks { tasks }),
+        };
         let count = |tasks| usize::try_from(tasks).unwrap_or(usize::MAX);
         let (tasks, accumulated) = (count(self.tasks()), count(self.accumulate));
-        MicroBatches::new(tasks, accumulated, self.micro_batch, replicas)
+        MicroBatches::new(tasks, accumulated, size, replicas)
     }
 
     pub(super) fn check(&self, validation: Option<usize>) -> Result<(), TrainError> {
@@ -114,5 +123,21 @@ impl Folder {
             Self::New(folder) => format!("new {}", folder.display()),
             Self::Old(folder) => folder.display().to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_of_several_sizes_are_parts_of_their_own() {
+        let options = |micro_batch| Options { meta_batch: 4, micro_batch, ..Options::default() };
+        assert_eq!(options(None).parts(1, true).unwrap().count(), 1);
+        assert_eq!(options(Some(2)).parts(1, true).unwrap().count(), 2);
+        assert_eq!(options(None).parts(1, false).unwrap().count(), 4);
+        assert_eq!(options(Some(1)).parts(1, false).unwrap().count(), 4);
+        let error = options(Some(2)).parts(1, false).unwrap_err();
+        assert!(matches!(error, TrainError::UnequalTasks { tasks: 2 }), "{error}");
     }
 }

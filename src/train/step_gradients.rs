@@ -278,6 +278,33 @@ mod tests {
     }
 
     #[test]
+    fn queries_weigh_alike_in_tasks_of_several_sizes() {
+        let alphabets = GlyphsConfig { characters: 4, drawers: 4, ..GlyphsConfig::default() };
+        let glyphs = Glyphs::generate(&alphabets);
+        let source = EpisodeSampler::varied(glyphs.train, 3).unwrap();
+        let joint = step(&source, Some(1), 1, 1.0);
+        let (mut sums, mut loss, mut all) = (vec![0.0; joint.gradients.len()], 0.0, 0.0);
+        let mut counts = Vec::new();
+        for task in 10..10 + TASKS as u64 {
+            let batch = source.tasks::<B>(task..task + 1, &Default::default()).unwrap();
+            let learner = learner();
+            let gradients = learner.meta_gradients(&batch, LossScale::ONE);
+            let queries = batch.query_labels.dims()[1] as f32;
+            let parts = gradients.gradients.into_parts();
+            let mut values = All { gradients: &parts.0, values: [vec![], vec![]] };
+            learner.visit(&mut values);
+            sums.iter_mut().zip(&values.values[0]).for_each(|(sum, value)| *sum += queries * value);
+            loss += queries * gradients.loss.into_scalar();
+            all += queries;
+            counts.push(queries);
+        }
+        assert!(counts.iter().any(|count| *count != counts[0]), "{counts:?}");
+        let mean: Vec<_> = sums.iter().map(|sum| sum / all).collect();
+        assert!(largest_difference(&joint.gradients, &mean) < 1e-5);
+        assert!((joint.loss - loss / all).abs() < 1e-5 * joint.loss.abs());
+    }
+
+    #[test]
     fn the_number_of_replicas_changes_no_bit() {
         let source = episodes();
         for size in [1, 2] {

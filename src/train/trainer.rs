@@ -100,7 +100,8 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// Number of tasks in a micro-batch, which is differentiated at once: fewer take less memory, and the
     /// gradient of the step is the same within rounding. By default a meta-batch, or the share of a replica if
     /// there are more replicas than meta-batches. `docs/scaling.md` says what else depends on it: running
-    /// averages, random numbers, and the last bits.
+    /// averages, random numbers, and the last bits. Tasks of [several sizes](TaskSource::has_equal_sizes) are
+    /// taken one by one.
     pub fn micro_batch(self, tasks: usize) -> Self {
         self.with_options(|options| options.micro_batch = Some(tasks))
     }

@@ -18,11 +18,13 @@ import torch.nn.functional as F
 from sklearn.linear_model import LogisticRegression
 
 SEED = 5
-# t tasks, d features; q is ways * queries. With many shots there are more examples than features.
+# t tasks, d features; q is ways * queries. With many shots there are more examples than features. Of the
+# uneven episode, each class has its own number of shots.
 EPISODES = {
     "five_way": {"t": 2, "ways": 5, "shots": 2, "queries": 2, "d": 16},
     "many_shots": {"t": 2, "ways": 3, "shots": 4, "queries": 2, "d": 6},
     "two_way": {"t": 1, "ways": 2, "shots": 3, "queries": 3, "d": 4},
+    "uneven": {"t": 2, "ways": 3, "shots": [4, 1, 2], "queries": 2, "d": 6},
 }
 R2D2 = {
     "paper": {"lambda": 50.0, "averaged": False, "intercept": False, "scale": 3.0},
@@ -37,8 +39,13 @@ def draw(t, ways, shots, queries, d, generator):
     centres = torch.randn(t, ways, d, generator=generator)
 
     def around(each):
-        n = ways * each
-        labels = torch.stack([torch.randperm(n, generator=generator) % ways for _ in range(t)])
+        if isinstance(each, list):
+            all_labels = torch.arange(ways).repeat_interleave(torch.tensor(each))
+        else:
+            all_labels = torch.arange(ways * each) % ways
+        n = len(all_labels)
+        orders = [torch.randperm(n, generator=generator) for _ in range(t)]
+        labels = torch.stack([all_labels[order] for order in orders])
         noise = torch.randn(t, n, d, generator=generator)
         return torch.stack([c[y] for c, y in zip(centres, labels)]) + 1.2 * noise, labels
 

@@ -12,7 +12,8 @@ use serde_json::Value;
 type Host = Flex;
 type Tracked = Autodiff<Flex>;
 
-const EPISODES: [(&str, usize); 3] = [("five_way", 5), ("many_shots", 3), ("two_way", 2)];
+const EPISODES: [(&str, usize); 4] =
+    [("five_way", 5), ("many_shots", 3), ("two_way", 2), ("uneven", 3)];
 
 struct Golden(Value);
 

@@ -15,38 +15,40 @@ pub fn drawn(count: usize, seed: u64) -> Vec<f64> {
     (0..count).map(next).collect()
 }
 
-/// A task with the same number of shots of each class, in the order of the classes.
+/// A task in the order of the classes, of which each has a shot more than the one before.
 pub struct Task {
     pub ways: usize,
-    pub shots: usize,
+    labels: Vec<usize>,
     pub features: usize,
     pub support: Vec<f64>,
     pub queries: Vec<f64>,
 }
 
 impl Task {
-    /// Of 3 classes and 4 features; each class surrounds a center at a distance of `spread`.
+    /// Of 3 classes and 4 features, with `shots` of the first class; each class surrounds a center at a distance of
+    /// `spread`.
     pub fn new(shots: usize, queries: usize, spread: f64, seed: u64) -> Self {
         let (ways, features) = (3, 4);
         let centers = drawn(ways * features, seed);
-        let around = |of: fn(usize, usize) -> usize, each: usize, seed: u64| {
-            let noise = drawn(ways * each * features, seed);
-            let of = |i: usize| of(i / features, each) % ways * features + i % features;
+        let around = |labels: &[usize], seed: u64| {
+            let noise = drawn(labels.len() * features, seed);
+            let of = |i: usize| labels[i / features] * features + i % features;
             (0..noise.len()).map(|i| centers[of(i)] + spread * noise[i]).collect::<Vec<_>>()
         };
-        let support = around(|example, each| example / each, shots, seed + 1);
-        let mut all = around(|example, _| example, queries.div_ceil(ways), seed + 2);
-        all.truncate(queries * features);
-        Self { ways, shots, features, support, queries: all }
+        let of_class = |class| std::iter::repeat_n(class, shots + class);
+        let labels: Vec<_> = (0..ways).flat_map(of_class).collect();
+        let asked: Vec<_> = (0..queries).map(|query| query % ways).collect();
+        let (support, queries) = (around(&labels, seed + 1), around(&asked, seed + 2));
+        Self { ways, labels, features, support, queries }
     }
 
     pub fn label(&self, example: usize) -> usize {
-        example / self.shots
+        self.labels[example]
     }
 
     pub fn support<B: Backend>(&self) -> EmbeddedSupport<B> {
-        let labels: Vec<i64> = (0..self.ways * self.shots).map(|i| self.label(i) as i64).collect();
-        let labels = TensorData::new(labels, [1, self.ways * self.shots]);
+        let labels: Vec<_> = self.labels.iter().map(|&label| label as i64).collect();
+        let labels = TensorData::new(labels, [1, self.labels.len()]);
         let labels = Tensor::<B, 2, Int>::from_data(labels, &Default::default());
         EmbeddedSupport::new(self.tensor(&self.support), labels, self.ways)
     }
@@ -64,8 +66,10 @@ impl Task {
     /// Class means.
     pub fn prototypes(&self) -> Vec<f64> {
         let of = |k: usize, j: usize| {
-            let shot = |i: usize| self.support[(k * self.shots + i) * self.features + j];
-            (0..self.shots).map(shot).sum::<f64>() / self.shots as f64
+            let rows = self.support.chunks(self.features).zip(&self.labels);
+            let shots = rows.filter(|(_, label)| **label == k).map(|(row, _)| row[j]);
+            let shots: Vec<_> = shots.collect();
+            shots.iter().sum::<f64>() / shots.len() as f64
         };
         (0..self.ways * self.features).map(|i| of(i / self.features, i % self.features)).collect()
     }
@@ -74,7 +78,7 @@ impl Task {
     pub fn normalized(&self) -> Self {
         let [support, queries] =
             [&self.support, &self.queries].map(|rows| normalized(rows, self.features));
-        Self { support, queries, ..*self }
+        Self { support, queries, labels: self.labels.clone(), ..*self }
     }
 
     /// Mean cross-entropy of the support, of logits by embedding and class.

@@ -3,7 +3,7 @@ use fewshot::data::Split;
 use fewshot::episode::DataPlacement;
 
 use super::device::placement;
-use super::{BatchNormRule, DeviceArgs, ReadArgs, count, first_given};
+use super::{BatchNormRule, DeviceArgs, ReadArgs, SamplingArgs, TestEpisodes, count, first_given};
 use crate::data_spec::{DataSpec, specs};
 use crate::method::Method;
 use crate::prelude::*;
@@ -14,7 +14,8 @@ for its best checkpoint, or its last one if there was no validation. Episodes co
 
 With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), of \
 sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, eval_episodes_per_s (of \
-episodes), backend, device, route, inner (null without inner loop), protocol, seed, checkpoint, of images \
+episodes), backend, device, route, inner (null without inner loop), protocol (its ways, shots and queries null \
+where they differ; sampling is fixed, varied or listed), seed (null of a list), checkpoint, of images \
 data_on (device or host: where they lie).
 
 With --features, methods are tested on a file instead: .safetensors with a tensor [n, d] a class or, in a \
@@ -24,7 +25,7 @@ with each other. With --base-features, simpleshot and laplacian-shot first subtr
 in their papers; a file may also contain such a mean itself. --method all leaves out relation, feat and leo, \
 which have weights that only episodes train. The JSON object has features, classes, rows, length, base_mean \
 (whether there is one), backend, device, route, and results, a row each of method, settings, ways, shots, \
-queries, episodes, transductive, unbalanced (alpha, or null), seed, accuracy, ci95, episodes_per_s.";
+queries, sampling, episodes, transductive, unbalanced (alpha, or null), seed, accuracy, ci95, episodes_per_s.";
 
 /// A test of methods on features instead of a run.
 #[derive(Clone, Debug, Args)]
@@ -77,6 +78,8 @@ pub(crate) struct EvalArgs {
     /// Split of Omniglot: vinyals, finn or finn:SEED
     #[arg(long, conflicts_with = "features")]
     pub(crate) split: Option<Split>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
     /// Classes in an episode [default: the run's; with --features 5]
     #[arg(long, value_parser = count(1..))]
     pub(crate) ways: Option<usize>,
@@ -87,9 +90,10 @@ pub(crate) struct EvalArgs {
     /// Queries of each class, or points of a sinusoid [default: the run's; with --features 15]
     #[arg(long, value_parser = count(1..))]
     pub(crate) queries: Option<usize>,
-    /// Episodes [default: 1000; with --features 10000]
-    #[arg(long, value_parser = count(1..))]
-    pub(crate) episodes: Option<usize>,
+    /// Episodes: so many, or those of a list, .jsonl or .csv, as `fewshot data episodes` writes it [default:
+    /// 1000; with --features 10000]
+    #[arg(long, value_name = "N|FILE")]
+    pub(crate) episodes: Option<TestEpisodes>,
     /// Seed of the episodes [default: the run's; with --features 1]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
@@ -130,9 +134,14 @@ impl EvalArgs {
         one("--method", &self.method)?.map(known).transpose()
     }
 
-    /// Episodes of a test of a run.
-    pub(crate) fn episodes(&self) -> usize {
-        self.episodes.unwrap_or(1000)
+    /// Tasks of a test that are no images.
+    pub(crate) fn tasks(&self) -> Result<usize> {
+        self.episodes.as_ref().map_or(Ok(1000), TestEpisodes::count)
+    }
+
+    /// The list of the episodes of a test, if there is one.
+    pub(crate) fn list(&self) -> Option<&Path> {
+        self.episodes.as_ref().and_then(TestEpisodes::list)
     }
 }
 

@@ -9,7 +9,10 @@ use fewshot::metric::Metric;
 
 use super::device::placement;
 use super::scale::ScaleArgs;
-use super::{BatchNormRule, DeviceArgs, InnerArgs, OptimizerArgs, ReadArgs, count, one_of, steps};
+use super::{
+    BatchNormRule, DeviceArgs, InnerArgs, OptimizerArgs, ReadArgs, SamplingArgs, TestEpisodes,
+    count, one_of, steps,
+};
 use crate::data_spec::{DataSpec, specs};
 use crate::method::Method;
 
@@ -19,6 +22,11 @@ Without options: a prototypical network on generated glyphs, 5-way 1-shot, on th
 A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., test \
 episodes --ways etc. The learner with the best validation is tested on test classes; validation uses running \
 batch-norm statistics, except of maml and its relatives.
+
+--protocol varied draws sizes anew for each episode, as Meta-Dataset (Triantafillou et al. 2020): from 5 to 50 \
+ways, as many queries of each class as half of the smallest class of the episode has, at most 10, a support of \
+at most 500, and more shots for larger classes. It is for protonet and the heads on embeddings; with --train \
+classify, for the test alone. Episodes of several sizes are learned from one after the other.
 
 simpleshot, logistic, baseline, baseline++ and finetune learn from few examples on top of an encoder that was \
 trained as a classifier of all training classes (--train classify); matching to meta-opt-net are trained on \
@@ -93,6 +101,8 @@ pub(crate) struct TrainArgs {
     /// Where the images lie while an accelerator learns from them; the CPU has them in host memory
     #[arg(long, default_value = "auto", value_parser = placement())]
     pub(crate) data_on: DataPlacement,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
     /// Classes in a test episode [default: 5]
     #[arg(long, value_name = "W")]
     pub(crate) ways: Option<usize>,
@@ -165,9 +175,9 @@ pub(crate) struct TrainArgs {
     /// Steps between checkpoints [default: 50, for sinusoids 1000]
     #[arg(long, value_name = "N", value_parser = steps(1..))]
     pub(crate) checkpoint_every: Option<u64>,
-    /// Episodes in the test
-    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = count(1..))]
-    pub(crate) eval_episodes: usize,
+    /// Episodes in the test: so many, or those of a list, .jsonl or .csv, as `fewshot data episodes` writes it
+    #[arg(long, visible_alias = "episodes", default_value = "1000", value_name = "N|FILE")]
+    pub(crate) eval_episodes: TestEpisodes,
     /// Statistics by which batch-norm normalises in the test [default: running; of maml and its relatives
     /// batch]
     #[arg(long, visible_alias = "bn", value_enum)]

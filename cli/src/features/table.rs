@@ -28,7 +28,7 @@ pub(super) fn title(evaluation: &FeatureEvaluation) -> String {
         Some(alpha) => format!(", unbalanced with alpha {alpha}"),
         None => String::new(),
     };
-    format!("{}, {} episodes{spread}", evaluation.protocol, evaluation.episodes)
+    format!("{}, {} episodes{spread}", evaluation.sizes, evaluation.episodes)
 }
 
 /// A method, with a mark if it is transductive.

@@ -3,14 +3,15 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use fewshot::data::Features;
-use fewshot::episode::{FeatureSampler, Protocol, QueryCounts};
+use fewshot::episode::{EpisodeList, EpisodeSizes, FeatureSampler, Protocol, QueryCounts};
 use fewshot::learners::heads::{AnyHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 
 use super::{plot, table};
-use crate::args::EvalArgs;
+use crate::args::{EvalArgs, Sampling, TestEpisodes, first_given};
 use crate::prelude::*;
 use crate::progress::EpisodeProgress;
+use crate::settings::{LISTED, VARIED, refuse_sizes};
 
 /// `fewshot eval --features`, of the file `path`.
 pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
@@ -31,6 +32,19 @@ pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
         Some(alpha) => QueryCounts::Dirichlet { alpha },
         None => QueryCounts::Balanced,
     };
+    let samplers = match uneven_sampler(args, &features)? {
+        Some(sampler) => vec![sampler],
+        None => samplers(args, &features, counts)?,
+    };
+    backend::dispatch(&args.device, Testing { args, path, features, methods, samplers })
+}
+
+/// The sampler of each number of shots.
+fn samplers(
+    args: &EvalArgs,
+    features: &Arc<Features>,
+    counts: QueryCounts,
+) -> Result<Vec<FeatureSampler>> {
     let shots = if args.shots.is_empty() { &[1, 5][..] } else { &args.shots };
     let samplers = shots.iter().map(|&shots| {
         let protocol =
@@ -38,8 +52,26 @@ pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
         let sampler = FeatureSampler::new(features.clone(), protocol, args.seed.unwrap_or(1))?;
         Ok(sampler.with_query_counts(counts)?)
     });
-    let samplers = samplers.collect::<Result<_>>()?;
-    backend::dispatch(&args.device, Testing { args, path, features, methods, samplers })
+    samplers.collect()
+}
+
+/// The sampler of a list, or of episodes of various sizes, if one of them is asked for.
+fn uneven_sampler(args: &EvalArgs, features: &Arc<Features>) -> Result<Option<FeatureSampler>> {
+    let sizes =
+        first_given!(args, ways, shots, queries).or(first_given!(args.features, unbalanced));
+    if let Some(path) = args.list() {
+        let by_rule = first_given!(args.sampling, protocol).or(first_given!(args, seed));
+        refuse_sizes(sizes.or(by_rule), LISTED)?;
+        let list = EpisodeList::read_rows(path, features)?;
+        return Ok(Some(FeatureSampler::listed(features.clone(), list)?));
+    }
+    match args.sampling.protocol {
+        None | Some(Sampling::Fixed) => Ok(None),
+        Some(Sampling::Varied) => {
+            refuse_sizes(sizes, VARIED)?;
+            Ok(Some(FeatureSampler::varied(features.clone(), args.seed.unwrap_or(1))?))
+        }
+    }
 }
 
 fn methods(names: &[String]) -> Result<Vec<&'static str>> {
@@ -138,8 +170,9 @@ impl Testing<'_> {
             (LaplacianShot(head), Some(mean)) => LaplacianShot(head.with_base_mean(mean)),
             (head, _) => head,
         };
-        let episodes = self.args.episodes.unwrap_or(10_000);
-        let progress = EpisodeProgress::start(method, sampler.protocol(), episodes);
+        let drawn = self.args.episodes.as_ref().and_then(TestEpisodes::drawn);
+        let episodes = sampler.list().map(EpisodeList::len).or(drawn).unwrap_or(10_000);
+        let progress = EpisodeProgress::start(method, sampler.sizes(), episodes);
         let tell = |done| progress.tell(done);
         let evaluation = FeatureTest::new(episodes).run_observed(&head, sampler, device, &tell);
         progress.finish();
@@ -167,11 +200,11 @@ pub(super) fn example(
     FeatureEvaluation {
         method: method.to_owned(),
         settings: json!({}),
-        protocol: Protocol::new(5, 1),
+        sizes: EpisodeSizes::Fixed(Protocol::new(5, 1)),
         episodes: 100,
         transductive,
         unbalanced: None,
-        seed: 1,
+        seed: Some(1),
         accuracy,
         ci95,
         episodes_per_s: 10.0,

@@ -84,7 +84,12 @@ fn protocol(test: &Test, outcome: &Outcome) -> String {
         return format!("{data}, {} points, error after {steps} step{plural}", of["shots"]);
     }
     let split = of["split"].as_str().map_or_else(String::new, |split| format!(" ({split})"));
-    format!("{data}{split}, {}-way {}-shot", of["ways"], of["shots"])
+    match of["sampling"].as_str() {
+        Some(sampling @ ("varied" | "listed")) => {
+            format!("{data}{split}, {sampling} ways and shots")
+        }
+        _ => format!("{data}{split}, {}-way {}-shot", of["ways"], of["shots"]),
+    }
 }
 
 fn batch_norm(outcome: &Outcome) -> &str {

@@ -2,6 +2,7 @@
 
 mod classes;
 mod classical;
+mod episodes;
 mod inner;
 mod outer;
 mod start;
@@ -22,11 +23,14 @@ use fewshot::train::{Checkpoint, Evaluation, TrainError};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use classes::RunClasses;
+pub(crate) use episodes::{
+    LISTED, TestRule, VARIED, number_of_episodes, refuse_sizes, refuse_sizes_of_training, sampled,
+};
 pub(crate) use inner::InnerSettings;
 pub(crate) use outer::OuterStep;
 pub(crate) use start::{Start, StartedFrom};
 
-use crate::args::{BatchNormRule, COSINE_SCALE};
+use crate::args::{BatchNormRule, COSINE_SCALE, Sampling};
 use crate::checkpoint;
 use crate::data_spec::{DataSpec, FolderOptions, ImageSpec, Part};
 use crate::method::{Benchmark, Family, HeadTraining, Method};
@@ -41,6 +45,8 @@ pub(crate) struct RunSettings {
     pub(crate) folder: FolderOptions,
     pub(crate) image: ImageShape,
     pub(crate) test: Protocol,
+    #[serde(default, skip_serializing_if = "Sampling::is_fixed")]
+    pub(crate) sampling: Sampling,
     pub(crate) metric: Metric,
     pub(crate) inner: Option<InnerSettings>,
     #[serde(default)]
@@ -304,14 +310,11 @@ impl RunSettings {
 
     /// The protocol of a test, as fields of a report.
     pub(crate) fn test_protocol(&self, evaluation: &Evaluation) -> Value {
-        json!({
+        let mut protocol = json!({
             "method": self.method,
             "data": self.data.name(),
             "split": self.data.split_name(self.split),
             "classes": "test",
-            "ways": evaluation.protocol.ways,
-            "shots": evaluation.protocol.shots,
-            "queries": evaluation.protocol.queries,
             "episodes": evaluation.episodes,
             "transductive": evaluation.transductive,
             "batch_norm": match evaluation.query_norm {
@@ -319,7 +322,9 @@ impl RunSettings {
                 QueryNorm::Alone => json!("support"),
             },
             "ci": "1.96 * std / sqrt(episodes)",
-        })
+        });
+        join(&mut protocol, json!(evaluation.sizes));
+        protocol
     }
 
     pub(crate) fn statistics(&self, rule: Option<BatchNormRule>) -> Result<BnStatistics> {
@@ -337,7 +342,7 @@ impl RunSettings {
     }
 }
 
-fn chosen(splits: Splits, part: Part) -> ImageSet {
+pub(crate) fn chosen(splits: Splits, part: Part) -> ImageSet {
     match part {
         Part::Test => splits.test,
         Part::Validation => splits.validation,

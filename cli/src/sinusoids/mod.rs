@@ -92,6 +92,10 @@ pub(crate) fn eval(args: &EvalArgs, path: PathBuf, checkpoint: Checkpoint, world
     if let Some(method) = args.method()? {
         return Err(usage!("{method} is for images, {of} takes sinusoids"));
     }
+    args.tasks()?;
+    if let Some(option) = first_given!(args.sampling, protocol) {
+        return Err(usage!("{option} is for images, not for sinusoids"));
+    }
     let data_on = args.data_on != DataPlacement::Auto;
     if args.ways.is_some() || args.split.is_some() || args.batch_norm.is_some() || data_on {
         let options = "--ways, --split, --batch-norm and --data-on";
@@ -112,7 +116,9 @@ pub(crate) fn eval(args: &EvalArgs, path: PathBuf, checkpoint: Checkpoint, world
 fn refuse_image_options(args: &TrainArgs) -> Result {
     // Their network takes a few hundred kilobytes, whatever the meta-batch.
     let of_memory = first_given!(args.scale, auto_batch).or(first_given!(args, memory_budget));
+    args.eval_episodes.count()?;
     let of_images = first_given!(args, split, image_size, grey, ways, train_ways);
+    let of_images = of_images.or(first_given!(args.sampling, protocol));
     let of_tests = first_given!(args, batch_norm, data_on);
     let classical =
         first_given!(args.classical, train, base_logits, label_smoothing, rotation_loss);
@@ -193,7 +199,8 @@ impl SinusoidRun<'_> {
         let what = format!("sinusoids ({shots} shots, {queries} queries)");
         let fitted = self.fit::<B, _>(hardware, learner, &settings.outer, SINUSOID, what)?;
         let Fitted { learner, folder, .. } = &fitted;
-        let tested = settings.tested(learner, &tasks.test, args.eval_episodes, (device, world))?;
+        let episodes = args.eval_episodes.count()?;
+        let tested = settings.tested(learner, &tasks.test, episodes, (device, world))?;
         let plotted = match world.rank() {
             0 => plot::write(learner, settings, folder, device),
             _ => Ok(()),
@@ -203,7 +210,7 @@ impl SinusoidRun<'_> {
             print(format_args!("run folder: {}", folder.display()))?;
             return plotted;
         }
-        let mut protocol = settings.protocol(args.eval_episodes);
+        let mut protocol = settings.protocol(episodes);
         let meta_batch = tasks.meta_batch;
         protocol["train"] = json!({ "shots": shots, "queries": queries, "meta_batch": meta_batch });
         protocol["selected_by"] = fitted.selected_by().into();
@@ -231,11 +238,12 @@ impl Work for Testing<'_> {
         let device = hardware.device();
         let learner = settings.learner::<Autodiff<B>>(device)?;
         let learner = checkpoint.load::<Autodiff<B>, _, _>(learner, device)?.valid();
-        let tested = settings.tested(&learner, &test, args.episodes(), (device, &world))?;
+        let episodes = args.tasks()?;
+        let tested = settings.tested(&learner, &test, episodes, (device, &world))?;
         if !args.json {
             return tested.tell();
         }
-        let mut report = tested.json(&settings, settings.protocol(args.episodes()));
+        let mut report = tested.json(&settings, settings.protocol(episodes));
         report["steps"] = checkpoint.progress().step.into();
         report["checkpoint"] = path.display().to_string().into();
         join(&mut report, backend::fields(&hardware));

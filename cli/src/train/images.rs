@@ -1,10 +1,10 @@
 use fewshot::data::{ClassDataset, Color, QuarterTurn, Split, Splits};
-use fewshot::episode::{EpisodeSampler, Protocol};
+use fewshot::episode::{EpisodeSampler, Protocol, TaskSource};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::MetaLearner;
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 
-use crate::args::TrainArgs;
+use crate::args::{Sampling, TrainArgs};
 use crate::backend::Balanced;
 use crate::checkpoint;
 use crate::data_spec::{FolderOptions, ImageSpec};
@@ -13,6 +13,7 @@ use crate::prelude::*;
 use crate::report::evaluated;
 use crate::settings::{
     InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source, Start, StartedFrom,
+    TestRule, number_of_episodes, refuse_sizes_of_training, sampled,
 };
 use crate::training::{Run, Tasks};
 use crate::world::World;
@@ -55,6 +56,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         folder,
         image,
         test,
+        sampling: args.sampling.protocol.unwrap_or_default(),
         metric: args.metric.unwrap_or_default(),
         inner,
         classical: None,
@@ -81,8 +83,10 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     if rotation && image.height != image.width {
         return Err(usage!("--rotation-loss needs square images, not {image}"));
     }
+    refuse_sizes_of_training(args, settings.classical.is_some())?;
     let tasks = tasks(args, &settings, splits)?;
-    let micro_batch = args.scale.micro_batch;
+    // Tasks of several sizes are learned from one by one.
+    let micro_batch = if tasks.train.has_equal_sizes() { args.scale.micro_batch } else { Some(1) };
     let run = Run { args, settings, tasks, world, start, pace: PACE, micro_batch };
     backend::dispatch_on(&args.device, &args.scale.devices, run)
 }
@@ -134,10 +138,17 @@ fn tasks(
     }
     let place = |sampler: EpisodeSampler| sampler.with_data_on(args.data_on);
     let train = Protocol::new(ways, shots).with_queries(args.train_queries.unwrap_or(queries));
-    let train = place(splits.train.sampler(train, args.seed)?);
-    let test = place(splits.test.sampler(settings.test, args.seed)?);
+    let of_training = if classify { Sampling::Fixed } else { settings.sampling };
+    let train = place(sampled(splits.train, of_training, train, args.seed)?);
+    let drawn = TestRule::Drawn(settings.sampling, settings.test);
+    let test = match args.eval_episodes.list() {
+        Some(path) => TestRule::Listed(path.to_path_buf()),
+        None => drawn.clone(),
+    };
+    let test = place(test.sampler(splits.test, args.seed)?);
+    settings.check_ways(&test)?;
     // Too few validation classes are no reason not to train, other mistakes were found above.
-    let validation = splits.validation.sampler(settings.test, args.seed).map(place);
+    let validation = drawn.sampler(splits.validation, args.seed).map(place);
     if let Err(error) = &validation {
         print_status(format_args!("no validation, the last step is tested: {error}"));
     }
@@ -181,11 +192,12 @@ impl LearnerJob for ImageRun<'_> {
             None => learner,
         };
         let statistics = settings.statistics(args.batch_norm)?;
-        let (train, name) = (tasks.train.protocol(), settings.data.name());
+        let (train, name) = (tasks.train.sizes(), settings.data.name());
         let what = format!("{} ({train})", settings.data);
         let fitted = self.fit::<B, L>(hardware, learner, &settings.outer, name, what)?;
         let (learner, device) = (&fitted.learner, hardware.device());
-        let evaluation = Evaluator::new(args.eval_episodes)
+        let episodes = number_of_episodes(Some(&args.eval_episodes), &tasks.test);
+        let evaluation = Evaluator::new(episodes)
             .with_statistics(statistics)
             .run_shared::<B::InnerBackend>(learner, &tasks.test, device, &**world)?;
         if !args.json {
@@ -193,10 +205,11 @@ impl LearnerJob for ImageRun<'_> {
             return print(format_args!("run folder: {}", fitted.folder.display()));
         }
         let mut protocol = settings.test_protocol(&evaluation);
-        protocol["train"] = json!({
-            "ways": train.ways,
-            "shots": train.shots,
-            "queries": train.queries,
+        if let Some(list) = args.eval_episodes.list() {
+            protocol["list"] = list.display().to_string().into();
+        }
+        let mut of_training = json!(train);
+        let how = json!({
             "meta_batch": tasks.meta_batch,
             "on": if settings.classical.is_some() { "all training classes" } else { "episodes" },
             "batch_norm": match settings.inner {
@@ -205,6 +218,8 @@ impl LearnerJob for ImageRun<'_> {
                 Some(_) => "support and query in batches of their own",
             },
         });
+        join(&mut of_training, how);
+        protocol["train"] = of_training;
         protocol["selected_by"] = fitted.selected_by().into();
         let (inner, seed) = (settings.inner, settings.seed);
         let mut report = json!({ "inner": inner, "protocol": protocol, "seed": seed });

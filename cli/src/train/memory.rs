@@ -37,7 +37,7 @@ impl ImageRun<'_> {
         if budget.is_none() && largest_buffer.is_none() {
             return Ok(at_once);
         }
-        let (config, protocol) = (settings.network()?, tasks.train.protocol());
+        let (config, protocol) = (settings.network()?, tasks.train.largest());
         let (name, image) = (settings.method.to_string(), config.image);
         let network = Backbone::new(name, image, BackboneConfig::Conv4(config));
         let optimizer = settings.outer.kind();
@@ -82,7 +82,7 @@ impl ImageRun<'_> {
         let steps = inner.steps;
         match (self.settings.method, inner.order) {
             (Method::Reptile, _) => {
-                let protocol = self.tasks.train.protocol();
+                let protocol = self.tasks.train.largest();
                 let all = protocol.ways * protocol.examples();
                 let batch = inner.batch.map_or(all, |[batch, _]| batch);
                 Learning::Reptile { steps, batch }

@@ -4,6 +4,7 @@
 mod adapt_run;
 mod backbones;
 mod bench;
+mod episodes;
 mod formats;
 mod heads;
 mod inner_loop;
@@ -201,6 +202,18 @@ fn wrong_usage_exits_with_2() {
         &["train", "--method", "reptile", "--order", "first"],
         &["train", "--method", "reptile", "--halve-every", "2"],
         &["train", "--method", "reptile", "--lr", "2"],
+        &["train", "--protocol", "varied", "--ways", "5"],
+        &["train", "--protocol", "varied", "--train-shots", "5"],
+        &["train", "--protocol", "varied", "--micro-batch", "2"],
+        &["train", "--protocol", "varied", "--method", "maml"],
+        &["train", "--protocol", "varied", "--method", "plastic"],
+        &["train", "--protocol", "various"],
+        &["train", "--eval-episodes", "some"],
+        &["train", "--data", "sinusoid", "--method", "maml", "--protocol", "varied"],
+        &["train", "--data", "sinusoid", "--method", "maml", "--episodes", "list.csv"],
+        &["data", "episodes", "sinusoid", "--to", "list.csv"],
+        &["data", "episodes", "glyphs", "--to", "list.csv", "--protocol", "varied", "--shots", "1"],
+        &["data", "episodes", "glyphs", "--to", "list.csv", "--max-pixels", "9"],
         &["train", "--data", "sinusoid"],
         &["train", "--data", "sinusoid", "--method", "maml", "--ways", "5"],
         &["train", "--data", "sinusoid", "--method", "maml", "--bn", "batch"],

@@ -56,11 +56,14 @@ pub(in crate::data) fn read<E: Source>(
     };
     let whole: Vec<bool> = faults.iter().map(Option::is_none).collect();
     let skipped = skipped(faults, options.on_broken)?;
-    let counts = whole_of(&classes, &whole)?.into_iter().map(|(name, of)| (name, of.len()));
+    let whole = whole_of(&classes, &whole)?;
+    let names = whole.iter().map(|(_, images)| names(images)).collect();
+    let counts = whole.into_iter().map(|(name, of)| (name, of.len()));
     let data = match &options.store {
         PixelStore::Memory => ImageSet::new(shape, pixels, counts)?,
         PixelStore::Pack(pack) => pack.images(shape, counts)?,
     };
+    let data = data.with_names(names);
     Ok(FolderReport { data, skipped, duplicates, contradictions, repeated_rows: 0 })
 }
 
@@ -103,6 +106,12 @@ fn append<E>(
         faults.extend(decoded.faults);
     }
     Ok(faults)
+}
+
+/// Names of the files of images, if all have one.
+fn names<E: Source>(images: &[&E]) -> Vec<Box<str>> {
+    let name = |image: &&E| Some(Box::<str>::from(image.file()?.file_name()?.to_string_lossy()));
+    images.iter().map(name).collect::<Option<_>>().unwrap_or_default()
 }
 
 /// Classes by name, each with its files of pictures.

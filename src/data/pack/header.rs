@@ -141,6 +141,9 @@ pub(in crate::data) struct PackedClass {
     /// Digest of the names of its files, 16 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::data) files: Option<FilesDigest>,
+    /// Names of the files of its images, without folders; none where images have no files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::data) names: Vec<Box<str>>,
 }
 
 fn is_upright(turn: &QuarterTurn) -> bool {
@@ -171,9 +174,12 @@ impl From<FilesDigest> for String {
 impl PackedSet {
     fn check(&self, image: ImageShape, images: usize) -> Result<(), String> {
         self.scaling.check(image.channels).map_err(|error| error.to_string())?;
-        for PackedClass { name, first, images: count, turn, .. } in &self.classes {
+        for PackedClass { name, first, images: count, turn, names, .. } in &self.classes {
             if *count == 0 || first.checked_add(*count).is_none_or(|end| end > images) {
                 return Err(format!("class {name} has no images, or more than there are"));
+            }
+            if !names.is_empty() && names.len() != *count {
+                return Err(format!("class {name} has {} names for {count} images", names.len()));
             }
             if !image.is_square() && (*turn != QuarterTurn::R0 || self.draws_turns) {
                 return Err(format!("class {name} turns images of {image}"));

@@ -9,7 +9,7 @@ use fewshot_kernels::{Route, route};
 use rayon::prelude::*;
 
 use crate::data::{ClassDataset, DataError, Features, QuarterTurn};
-use crate::episode::{Episode, EpisodeSampler, FeatureBatch, ImageRef, Protocol, images};
+use crate::episode::{BatchSizes, Episode, EpisodeSampler, FeatureBatch, ImageRef, images};
 use crate::learners::heads::EmbeddedSupport;
 use crate::learners::{self, OnEmbeddings};
 
@@ -44,13 +44,13 @@ const GATHERED_ON_HOST: usize = 1 << 22;
 const HELD: usize = 1 << 28;
 
 /// Number of episodes in a launch, of embeddings of this length.
-pub(super) fn episodes_in_launch<B: Backend>(protocol: Protocol, length: usize) -> usize {
+pub(super) fn episodes_in_launch<B: Backend>(sizes: BatchSizes, length: usize) -> usize {
     let gathered = match route::<B>() {
         Route::Host(_) => GATHERED_ON_HOST,
         _ => GATHERED,
     };
-    let rows = protocol.ways * protocol.examples();
-    let pairs = protocol.ways.saturating_mul(rows.saturating_mul(rows));
+    let rows = sizes.examples();
+    let pairs = sizes.ways.saturating_mul(rows.saturating_mul(rows));
     (gathered / (rows * length).max(1)).min(HELD / pairs).clamp(1, LAUNCH)
 }
 
@@ -176,13 +176,15 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
     /// Classifies the queries of episodes of which all images have embeddings.
     fn classify(&mut self, episodes: &[Episode]) {
         let embeddings = self.embeddings.clone().expect("an episode shows images");
-        let protocol = self.sampler.protocol();
-        let launch = episodes_in_launch::<B>(protocol, embeddings.dims()[1]);
-        for episodes in episodes.chunks(launch.min(self.limits.launch)) {
-            let row = |image| self.rows[&image];
-            let batch = FeatureBatch::from_rows(episodes, protocol.ways, &embeddings, row);
-            let logits = |support, queries| self.learner.of_embeddings(support, queries);
-            self.accuracies.extend(accuracies(batch, logits));
+        for equal in episodes.chunk_by(|one, next| one.sizes() == next.sizes()) {
+            let sizes = equal[0].sizes();
+            let launch = episodes_in_launch::<B>(sizes, embeddings.dims()[1]);
+            for episodes in equal.chunks(launch.min(self.limits.launch)) {
+                let row = |image| self.rows[&image];
+                let batch = FeatureBatch::from_rows(episodes, sizes.ways, &embeddings, row);
+                let logits = |support, queries| self.learner.of_embeddings(support, queries);
+                self.accuracies.extend(accuracies(batch, logits));
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Score;
 use super::embedded::{accuracies, episodes_in_launch};
-use crate::episode::{FeatureSampler, Measure, Protocol, QueryCounts};
+use crate::episode::{EpisodeSizes, FeatureSampler, Measure, QueryCounts};
 use crate::learners::heads::Head;
 
 /// Test of a classifier over embeddings on [`Features`](crate::data::Features).
@@ -41,9 +41,9 @@ pub struct FeatureEvaluation {
     pub method: String,
     /// Its settings.
     pub settings: Value,
-    /// Ways, shots and queries; where queries are unbalanced, their mean number a class.
+    /// Sizes of the episodes; where queries are unbalanced, with their mean number a class.
     #[serde(flatten)]
-    pub protocol: Protocol,
+    pub sizes: EpisodeSizes,
     /// Episodes tested on.
     pub episodes: usize,
     /// True if all queries of an episode were seen together.
@@ -51,8 +51,8 @@ pub struct FeatureEvaluation {
     /// `alpha` of the [Dirichlet distribution](QueryCounts::Dirichlet) that the numbers of queries of
     /// each class were drawn from; `None` if these are equal.
     pub unbalanced: Option<usize>,
-    /// Seed of the episodes.
-    pub seed: u64,
+    /// Seed of the episodes; none of a list.
+    pub seed: Option<u64>,
     /// Mean accuracy over episodes, in percent.
     pub accuracy: f64,
     /// Half-width of its 95 % interval over episodes, in percent, as [`Score::ci95`].
@@ -96,7 +96,7 @@ impl FeatureTest {
         FeatureEvaluation {
             method: head.name().to_owned(),
             settings: head.settings(),
-            protocol: sampler.protocol(),
+            sizes: sampler.sizes(),
             episodes: self.episodes,
             transductive: head.transductive(),
             unbalanced: match sampler.query_counts() {
@@ -119,7 +119,9 @@ impl FeatureTest {
         observer: &dyn Fn(usize),
     ) -> Vec<f64> {
         let rows = sampler.features().tensor::<B>(device);
-        let launch = episodes_in_launch::<B>(sampler.protocol(), sampler.features().length());
+        let launch = sampler
+            .batch_sizes()
+            .map_or(1, |sizes| episodes_in_launch::<B>(sizes, sampler.features().length()));
         let mut scores = Vec::with_capacity(self.episodes);
         observer(0);
         for first in (0..self.episodes).step_by(launch) {
@@ -134,8 +136,8 @@ impl FeatureTest {
 
 impl fmt::Display for FeatureEvaluation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { method, accuracy, ci95, protocol, episodes, .. } = self;
-        write!(f, "{method} {accuracy:.2} ± {ci95:.2} % ({protocol}, {episodes} episodes")?;
+        let Self { method, accuracy, ci95, sizes, episodes, .. } = self;
+        write!(f, "{method} {accuracy:.2} ± {ci95:.2} % ({sizes}, {episodes} episodes")?;
         if self.transductive {
             f.write_str(", transductive")?;
         }
@@ -154,6 +156,7 @@ mod tests {
 
     use super::*;
     use crate::data::Features;
+    use crate::episode::Protocol;
     use crate::learners::heads::AnyHead;
     use crate::train::evaluate::embedded::LAUNCH;
 

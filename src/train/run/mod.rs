@@ -131,7 +131,8 @@ where
             None => Arc::new(solo()?),
         };
         let group = ReplicaGroup { devices, communicator, reduction: options.reduction };
-        let parts = options.parts(group.count())?;
+        let equal_sizes = trainer.source.as_ref().is_none_or(TaskSource::has_equal_sizes);
+        let parts = options.parts(group.count(), equal_sizes)?;
         let precision = learner.precision();
         for (index, device) in group.devices.iter().enumerate() {
             if group.devices[..index].contains(device) {

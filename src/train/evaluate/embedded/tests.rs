@@ -174,6 +174,6 @@ fn no_more_embeddings_are_kept_than_there_is_room_for() {
 #[test]
 fn episodes_of_many_ways_are_launched_one_by_one() {
     let protocol = |ways, shots, queries| Protocol::new(ways, shots).with_queries(queries);
-    assert_eq!(episodes_in_launch::<B>(protocol(300, 5, 5), 2), 1);
-    assert_eq!(episodes_in_launch::<B>(protocol(5, 5, 15), 2), LAUNCH);
+    assert_eq!(episodes_in_launch::<B>(protocol(300, 5, 5).into(), 2), 1);
+    assert_eq!(episodes_in_launch::<B>(protocol(5, 5, 15).into(), 2), LAUNCH);
 }

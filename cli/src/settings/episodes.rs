@@ -1,0 +1,130 @@
+//! The episodes of training and test.
+
+use fewshot::data::ImageSet;
+use fewshot::episode::{EpisodeList, EpisodeSampler, EpisodeSizes, Protocol};
+
+use super::RunSettings;
+use crate::args::{EvalArgs, Sampling, TestEpisodes, TrainArgs, first_given};
+use crate::prelude::*;
+
+/// The episodes of a test.
+#[derive(Clone, Debug)]
+pub(crate) enum TestRule {
+    /// Drawn by the seed, of this protocol or of various sizes.
+    Drawn(Sampling, Protocol),
+    /// All episodes of a file.
+    Listed(PathBuf),
+}
+
+impl TestRule {
+    /// The episodes of `images`.
+    pub(crate) fn sampler(&self, images: ImageSet, seed: u64) -> Result<EpisodeSampler> {
+        Ok(match self {
+            Self::Drawn(sampling, protocol) => sampled(images, *sampling, *protocol, seed)?,
+            Self::Listed(path) => {
+                let list = EpisodeList::read(path, &images)?;
+                EpisodeSampler::listed(images, list)?
+            }
+        })
+    }
+}
+
+/// Episodes of `protocol`, or of various sizes.
+pub(crate) fn sampled(
+    images: ImageSet,
+    sampling: Sampling,
+    protocol: Protocol,
+    seed: u64,
+) -> Result<EpisodeSampler> {
+    Ok(match sampling {
+        Sampling::Fixed => images.sampler(protocol, seed)?,
+        Sampling::Varied => EpisodeSampler::varied(images, seed)?,
+    })
+}
+
+/// Number of the episodes of a test, 1000 unless it is given.
+pub(crate) fn number_of_episodes(given: Option<&TestEpisodes>, sampler: &EpisodeSampler) -> usize {
+    let listed = sampler.list().map(EpisodeList::len);
+    listed.or(given.and_then(TestEpisodes::drawn)).unwrap_or(1000)
+}
+
+/// Refuses sizes beside a rule that gives them.
+pub(crate) fn refuse_sizes(given: Option<String>, by: &str) -> Result {
+    given.map_or(Ok(()), |option| Err(usage!("{option} is not for {by}")))
+}
+
+/// The rule that leaves no size to be given.
+pub(crate) const VARIED: &str = "--protocol varied, which draws the sizes of each episode";
+
+/// The list that leaves nothing to be given.
+pub(crate) const LISTED: &str = "--episodes FILE, which has all of the episodes";
+
+/// Refuses the options of training that `--protocol varied` has no use for. Mini-batches of classical training are
+/// no tasks, so that their sizes are given.
+pub(crate) fn refuse_sizes_of_training(args: &TrainArgs, classical: bool) -> Result {
+    if args.sampling.protocol != Some(Sampling::Varied) {
+        return Ok(());
+    }
+    let of_training = first_given!(args, train_ways, train_shots, train_queries);
+    let at_once = first_given!(args.scale, auto_batch, micro_batch);
+    let of_training = of_training.or(at_once).filter(|_| !classical);
+    refuse_sizes(first_given!(args, ways, shots, queries).or(of_training), VARIED)
+}
+
+fn sampling_of(test: &EpisodeSampler) -> Sampling {
+    match test.sizes() {
+        EpisodeSizes::Varied => Sampling::Varied,
+        EpisodeSizes::Fixed(_) | EpisodeSizes::Listed => Sampling::Fixed,
+    }
+}
+
+impl RunSettings {
+    /// The episodes that a test of the run has by `args`: its own sizes, unless others are given.
+    pub(crate) fn test_rule(&self, args: &EvalArgs, protocol: Protocol) -> Result<TestRule> {
+        let sizes = first_given!(args, ways, shots, queries);
+        if let Some(path) = args.list() {
+            let by_rule = first_given!(args.sampling, protocol).or(first_given!(args, seed));
+            refuse_sizes(sizes.or(by_rule), LISTED)?;
+            return Ok(TestRule::Listed(path.to_path_buf()));
+        }
+        let sampling = match args.sampling.protocol {
+            Some(Sampling::Varied) => {
+                refuse_sizes(sizes, VARIED)?;
+                Sampling::Varied
+            }
+            Some(Sampling::Fixed) => Sampling::Fixed,
+            None if sizes.is_some() => Sampling::Fixed,
+            None => self.sampling,
+        };
+        Ok(TestRule::Drawn(sampling, protocol))
+    }
+
+    /// Refuses episodes of other numbers of ways than the network has outputs.
+    pub(crate) fn check_ways(&self, test: &EpisodeSampler) -> Result {
+        let (method, ways) = (self.method, self.test.ways);
+        if !self.has_outputs() {
+            return Ok(());
+        }
+        let others = "protonet and the heads on embeddings take any number";
+        if [self.sampling, sampling_of(test)].contains(&Sampling::Varied) {
+            return Err(usage!(
+                "{method} has an output for each class, and --protocol varied has tasks of several numbers of \
+                 classes: {others}"
+            ));
+        }
+        match test.list() {
+            Some(list) => match list.first_without(ways) {
+                None => Ok(()),
+                Some(index) => {
+                    let actual = list.episodes()[index].classes.len();
+                    Err(usage!(
+                        "{method} has an output for each of {ways} classes, and episode {} of the list has {actual}: \
+                         {others}",
+                        index + 1
+                    ))
+                }
+            },
+            None => Ok(()),
+        }
+    }
+}
