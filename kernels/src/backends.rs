@@ -63,6 +63,11 @@ bodies! {
 }
 
 bodies! {
+    /// On a host under one level of autodiff.
+    add_gradients: Attention, FusedLinear, LayerNorm
+}
+
+bodies! {
     /// At every level of autodiff.
     add_stacks: Twice<StackCall>, Twice<LinearCall>
 }
@@ -108,6 +113,8 @@ macro_rules! add_levels {
 fn add_host<B: HostBackend>(registry: &mut Registry) {
     add_steps::<B>(registry);
     add_inference::<B>(registry);
+    add_gradients::<Autodiff<B>>(registry);
+    add_gradients::<Balanced<B>>(registry);
     add_levels!(
         registry,
         Place::Host,

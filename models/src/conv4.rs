@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{ConvBlock, Precision, Route, StackOptions, Statistics, conv_stack, route};
 
-use crate::encoder::{Encoder, task_by_task};
+use crate::encoder::{Differentiable, Encoder, task_by_task};
 use crate::nn::batch_norm::track_all;
 use crate::nn::{
     BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool,
@@ -394,6 +394,10 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
             return maps;
         }
         self.read_out(maps).unsqueeze_dims(&[-1, -1])
+    }
+
+    fn differentiable(&self) -> Differentiable {
+        Differentiable::Twice
     }
 
     fn architecture(&self) -> String {

@@ -6,8 +6,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{FusedConvOptions, depthwise_conv2d, fused_conv2d};
 
-use crate::encoder::Encoder;
-use crate::nn::conv::{conv, conv_config, convolve};
+use crate::encoder::{Differentiable, Encoder};
+use crate::nn::conv::{conv, conv_config, convolve, same_zeros};
 use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
@@ -23,7 +23,8 @@ pub struct EfficientNetLiteConfig {}
 ///
 /// # Conventions
 /// Names of parameters are those of the PyTorch ports, without the leading `_`. Padding is TensorFlow's `SAME`: at stride
-/// 2 it may be one more behind than before. Epsilon of batch-norm is 1e-3.
+/// 2 it may be one more behind than before. Epsilon of batch-norm is 1e-3. Convolutions are
+/// drawn as in TensorFlow's code: normal with a variance of 2 / (outputs of a group x window).
 ///
 /// # Source
 /// Tan and Le, "EfficientNet", ICML 2019; the lite variant is TensorFlow's.
@@ -124,10 +125,7 @@ fn relu6<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
 /// The window of a convolution that keeps the size up to the stride, and the bounds of what follows.
 fn options<B: Backend>(conv: &Conv2d<B>, x: &Tensor<B, 4>, bounds: [f32; 2]) -> FusedConvOptions {
     let ([_, _, h, w], [stride, _], [window, _]) = (x.dims(), conv.stride, conv.kernel_size);
-    let [[top, bottom], [left, right]] = [h, w].map(|side| {
-        let zeros = (side.div_ceil(stride) * stride + window).saturating_sub(side + stride);
-        [zeros / 2, zeros - zeros / 2]
-    });
+    let [[top, bottom], [left, right]] = [h, w].map(|side| same_zeros(side, window, stride));
     FusedConvOptions { stride, padding: [top, left, bottom, right], bounds }
 }
 
@@ -169,7 +167,7 @@ impl<B: Backend> Block<B> {
         if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
             y = relu6(norm.forward(convolve(conv, y), statistics));
         }
-        let y = relu6(self.bn1.forward(self.depthwise_conv.forward(y), statistics));
+        let y = relu6(self.bn1.forward(convolve(&self.depthwise_conv, y), statistics));
         let y = self.bn2.forward(convolve(&self.project_conv, y), statistics);
         match x.dims() == y.dims() {
             true => y + x,
@@ -205,6 +203,10 @@ impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
 
     fn draws(&self) -> bool {
         false
+    }
+
+    fn differentiable(&self) -> Differentiable {
+        Differentiable::Twice
     }
 
     fn architecture(&self) -> String {

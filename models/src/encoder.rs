@@ -5,6 +5,15 @@ use fewshot_kernels::Precision;
 
 use crate::nn::BnStatistics;
 
+/// Number of times that a network can be differentiated exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Differentiable {
+    /// Gradients, but none of a gradient: training, and meta-learning of first order.
+    Once,
+    /// Gradients of gradients too, under two levels of autodiff: meta-learning of second order.
+    Twice,
+}
+
 /// A network that turns images into feature vectors.
 ///
 /// Any module becomes one with this `impl`; the learners ask for nothing more.
@@ -85,6 +94,15 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     ) -> Tensor<B, 4> {
         assert_eq!(index, 0, "{} has one segment", self.architecture());
         self.encode(x, statistics).unsqueeze_dims(&[-1, -1])
+    }
+
+    /// Number of times that features can be differentiated by parameters and images: twice where second-order
+    /// meta-learning can go through the network, as it can through each one of this crate.
+    ///
+    /// Once is always right. A second derivative through Burn's own linear, embedding, pooling or interpolating layers is
+    /// a panic, and of its `max_pool1d` and exact GELU a wrong value.
+    fn differentiable(&self) -> Differentiable {
+        Differentiable::Once
     }
 
     /// Description of the network, for reports and to tell whether a checkpoint fits: two encoders with the

@@ -44,7 +44,7 @@ pub use classifier::Classifier;
 pub use conv4::{Conv4, Conv4Config, Conv4Error, Downsampling, Readout};
 pub use cost::{Cost, CostModel};
 pub use efficientnet_lite::{EfficientNetLite, EfficientNetLiteConfig};
-pub use encoder::Encoder;
+pub use encoder::{Differentiable, Encoder};
 pub use fewshot_kernels::Precision;
 pub use mlp::{Mlp, MlpConfig};
 pub use nn::BnStatistics;

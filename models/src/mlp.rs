@@ -5,7 +5,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{Precision, linear_stack};
 
-use crate::encoder::Encoder;
+use crate::encoder::{Differentiable, Encoder};
 use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
 use crate::weights::Pretrained;
 
@@ -153,6 +153,10 @@ impl<B: Backend> Encoder<B> for Mlp<B> {
 
     fn precision(&self) -> Precision {
         self.precision
+    }
+
+    fn differentiable(&self) -> Differentiable {
+        Differentiable::Twice
     }
 
     fn architecture(&self) -> String {

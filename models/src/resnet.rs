@@ -4,11 +4,12 @@ use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
-use burn::tensor::module::max_pool2d;
 
-use crate::encoder::Encoder;
+use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, convolve};
-use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::nn::{
+    BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool, overlapping_max_pool,
+};
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
@@ -22,18 +23,24 @@ pub struct ResNetConfig {
     /// Channels of the images.
     #[config(default = 3)]
     pub channels: usize,
+    /// Channels of the first stage, doubled by each later one; 64 in the paper.
+    #[config(default = 64)]
+    pub width: usize,
 }
 
 /// The residual network of ImageNet as torchvision has it, without its classifier.
 ///
 /// # Shapes
-/// - images `[n, c, h, w]`, of colour and 224x224 in the paper and at least 16x16, to features `[n, 512]`, of bottlenecks `[n, 2048]`
+/// - images `[n, c, h, w]`, of colour and 224x224 in the paper and at least 16x16, to features `[n, 8 * width]`, of bottlenecks
+///   `[n, 32 * width]`
 ///
 /// # Conventions
-/// Names of parameters are torchvision's, whose bottlenecks have their stride in the 3x3 convolution.
+/// Names of parameters are torchvision's, whose bottlenecks have their stride in the 3x3 convolution. Convolutions are drawn as
+/// there: normal with a variance of 2 / (outputs x window), and the last gain of a block one, not zero.
 ///
 /// # Source
-/// He et al., "Deep Residual Learning for Image Recognition", CVPR 2016.
+/// He et al., "Deep Residual Learning for Image Recognition", CVPR 2016; the draw, by the size of the outputs, He et al.,
+/// "Delving Deep into Rectifiers", ICCV 2015.
 #[derive(Module, Debug)]
 pub struct ResNet<B: Backend> {
     conv1: Conv2d<B>,
@@ -81,7 +88,7 @@ impl ResNetConfig {
 
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
-        512 * if self.bottleneck { EXPANSION } else { 1 }
+        8 * self.width * if self.bottleneck { EXPANSION } else { 1 }
     }
 
     /// The steps from a picture to an image for torchvision's weights.
@@ -91,9 +98,9 @@ impl ResNetConfig {
 
     /// Draws the parameters.
     pub fn init<B: Backend>(&self, device: &B::Device) -> ResNet<B> {
-        let mut from = 64;
+        let mut from = self.width;
         let mut stage = |index: usize| {
-            let width = 64 << index;
+            let width = self.width << index;
             let block = |place| {
                 let stride = if place == 0 && index > 0 { 2 } else { 1 };
                 let block = Block::new(from, width, stride, self.bottleneck, device);
@@ -103,8 +110,8 @@ impl ResNetConfig {
             (0..self.blocks[index]).map(block).collect()
         };
         drawn(ResNet {
-            conv1: conv([self.channels, 64], 7, 2, device),
-            bn1: BatchNormConfig::new(64).init(device),
+            conv1: conv([self.channels, self.width], 7, 2, device),
+            bn1: BatchNormConfig::new(self.width).init(device),
             layer1: stage(0),
             layer2: stage(1),
             layer3: stage(2),
@@ -152,7 +159,7 @@ impl<B: Backend> Block<B> {
 impl<B: Backend> Encoder<B> for ResNet<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
         let x = relu(self.bn1.forward(convolve(&self.conv1, images), statistics));
-        let x = max_pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1], false);
+        let x = overlapping_max_pool(x);
         let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
         let blocks = stages.into_iter().flatten();
         global_avg_pool(blocks.fold(x, |x, block| block.forward(x, statistics)))
@@ -160,6 +167,10 @@ impl<B: Backend> Encoder<B> for ResNet<B> {
 
     fn draws(&self) -> bool {
         false
+    }
+
+    fn differentiable(&self) -> Differentiable {
+        Differentiable::Twice
     }
 
     fn architecture(&self) -> String {
@@ -170,7 +181,11 @@ impl<B: Backend> Encoder<B> for ResNet<B> {
             3 => String::new(),
             channels => format!(", {channels} channels"),
         };
-        format!("resnet({stages:?} {kind}{channels})")
+        let width = match self.bn1.gamma.dims()[0] {
+            64 => String::new(),
+            width => format!(", width {width}"),
+        };
+        format!("resnet({stages:?} {kind}{channels}{width})")
     }
 }
 

@@ -4,7 +4,7 @@ use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::encoder::Encoder;
+use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, convolve};
 use crate::nn::{
     BatchNorm, BatchNormConfig, BnStatistics, drawn, drop_block, global_avg_pool, leaky_relu,
@@ -35,7 +35,8 @@ pub struct ResNet12Config {
 /// - images `[n, c, h, w]`, 84x84 in the papers and at least 16x16, to features `[n, widths[3]]`
 ///
 /// # Conventions
-/// Names of parameters are those of FEAT's and LibFewShot's files, `layer1.0.conv1` and so on.
+/// Names of parameters are those of FEAT's and LibFewShot's files, `layer1.0.conv1` and so on. Convolutions are drawn as in the second paper's
+/// code: normal with a variance of 2 / (outputs x window), the gain of a ReLU without slope.
 ///
 /// # Source
 /// Oreshkin et al., "TADAM", NeurIPS 2018; widths, slope and DropBlock as in Lee et al., "Meta-Learning with
@@ -161,6 +162,14 @@ impl<B: Backend> Encoder<B> for ResNet12<B> {
             return maps;
         }
         global_avg_pool(maps).unsqueeze_dims(&[-1, -1])
+    }
+
+    fn draws(&self) -> bool {
+        self.drop_rate > 0.0
+    }
+
+    fn differentiable(&self) -> Differentiable {
+        Differentiable::Twice
     }
 
     fn architecture(&self) -> String {

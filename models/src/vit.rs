@@ -5,10 +5,10 @@ use burn::module::{Initializer, Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::{Activation, LinearEpilogue, attention, fused_linear, product};
+use fewshot_kernels::{Activation, LinearEpilogue, Precision, attention, fused_linear, product};
 
-use crate::encoder::Encoder;
-use crate::nn::{BnStatistics, LayerNorm, Linear, LinearConfig, drawn};
+use crate::encoder::{Differentiable, Encoder};
+use crate::nn::{BnStatistics, LayerNorm, Linear, LinearConfig, drawn, drop_path, dropout};
 use crate::preprocessing::Preprocessing;
 
 /// A family of vision transformers; the members of a family differ only in their sizes.
@@ -44,6 +44,14 @@ pub struct VitConfig {
     /// Register tokens, behind the class token.
     #[config(default = 0)]
     pub registers: usize,
+    /// Share of values that [`dropout`] sets to zero in training, after positions are added and after each linear layer of a
+    /// block but the first of attention. 0.1 in the first paper where pictures are few, 0 for DINOv2 and CLIP.
+    #[config(default = 0.0)]
+    pub drop_rate: f64,
+    /// Share of images for which training skips a residual branch of the last block, by [`drop_path`]; that of the first block
+    /// is 0, and between them it grows evenly. Often 0.1 in fine-tuning.
+    #[config(default = 0.0)]
+    pub drop_path: f64,
 }
 
 /// The vision transformer: patches and a class token through blocks of attention and MLP, of which the class token is the
@@ -57,6 +65,11 @@ pub struct VitConfig {
 /// Face and in timm. For images of another size than that of training, positions are interpolated bicubically, as DINOv2 does it:
 /// with registers by antialiased weights, without them by a scale that is off by a tenth of a patch. Weights of DINOv2 may have
 /// positions of any square grid. Registers have no positions.
+///
+/// Parameters are drawn as in the code of their authors. DINOv2: weights of linear layers and positions normal with a deviation of
+/// 0.02, which its truncation at two leaves as they are, the class token and registers of 1e-6, biases zero. CLIP: class token,
+/// positions and projection normal with a deviation of `width^-0.5`, queries, keys and values uniform as Glorot has them with
+/// biases zero. All else, patches among it, is PyTorch's default.
 ///
 /// # Source
 /// Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021; Oquab et al., "DINOv2", TMLR 2024; Darcet et al., "Vision
@@ -72,6 +85,24 @@ pub struct Vit<B: Backend> {
     blocks: Vec<Block<B>>,
     norm: LayerNorm<B>,
     proj: Option<Param<Tensor<B, 2>>>,
+    #[module(skip)]
+    drop: DropRates,
+}
+
+/// Shares that training drops: of values, and of residual branches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct DropRates {
+    value: f64,
+    path: f64,
+}
+
+impl DropRates {
+    const NONE: Self = Self { value: 0.0, path: 0.0 };
+
+    /// Those of the block at `index` of `depth`: skipped branches grow in number from none.
+    fn of_block(self, index: usize, depth: usize) -> Self {
+        Self { path: self.path * index as f64 / depth.saturating_sub(1).max(1) as f64, ..self }
+    }
 }
 
 #[derive(Module, Debug)]
@@ -160,20 +191,24 @@ impl VitConfig {
     /// # Panics
     /// When heads do not share the width evenly.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Vit<B> {
-        let Self { family, patch, grid, width, depth, heads, projection, registers } = *self;
+        let Self { family, patch, grid, width, depth, heads, projection, registers, .. } = *self;
         assert!(heads > 0 && width.is_multiple_of(heads), "{heads} heads of {width} in all");
         let clip = family != VitFamily::DinoV2;
-        let small = Initializer::Normal { mean: 0.0, std: 0.02 };
+        let draw = Draw::new(family, width);
         let epsilon = if clip { 1e-5 } else { 1e-6 };
         let norm = || LayerNorm::new(width, epsilon, device);
-        let linear = |from, to| LinearConfig::new(from, to).init(device);
+        let linear = |from, to| draw.linear(from, to, device);
         let scale = || {
             let gamma = Initializer::Constant { value: 1e-5 }.init([width], device);
             (!clip).then_some(LayerScale { gamma })
         };
         let block = |_| Block {
             norm1: norm(),
-            attn: Attention { qkv: linear(width, 3 * width), proj: linear(width, width), heads },
+            attn: Attention {
+                qkv: draw.qkv(width, device),
+                proj: draw.mixed(width, device),
+                heads,
+            },
             ls1: scale(),
             norm2: norm(),
             mlp: MlpBlock {
@@ -188,28 +223,91 @@ impl VitConfig {
             .with_bias(!clip)
             .init(device);
         drawn(Vit {
-            cls_token: small.init([1, 1, width], device),
-            pos_embed: small.init([1, grid * grid + 1, width], device),
-            register_tokens: (registers > 0).then(|| small.init([1, registers, width], device)),
+            cls_token: draw.token.init([1, 1, width], device),
+            pos_embed: draw.positions.init([1, grid * grid + 1, width], device),
+            register_tokens: (registers > 0)
+                .then(|| draw.token.init([1, registers, width], device)),
             patch_embed: PatchEmbed { proj },
             norm_pre: clip.then(norm),
             blocks: (0..depth).map(block).collect(),
             norm: norm(),
-            proj: clip.then(|| small.init([width, projection], device)),
+            proj: clip.then(|| draw.positions.init([width, projection], device)),
+            drop: DropRates { value: self.drop_rate, path: self.drop_path },
         })
+    }
+}
+
+/// The distributions that a family draws its parameters from.
+struct Draw {
+    family: VitFamily,
+    token: Initializer,
+    positions: Initializer,
+}
+
+/// Deviation of weights in DINOv2.
+const SMALL: Initializer = Initializer::Normal { mean: 0.0, std: 0.02 };
+
+impl Draw {
+    fn new(family: VitFamily, width: usize) -> Self {
+        let of_width = Initializer::Normal { mean: 0.0, std: (width as f64).powf(-0.5) };
+        let tiny = Initializer::Normal { mean: 0.0, std: 1e-6 };
+        match family {
+            VitFamily::DinoV2 => Self { family, token: tiny, positions: SMALL },
+            VitFamily::Clip | VitFamily::ClipGelu => {
+                Self { family, token: of_width.clone(), positions: of_width }
+            }
+        }
+    }
+
+    /// A layer of the MLP.
+    fn linear<B: Backend>(&self, from: usize, to: usize, device: &B::Device) -> Linear<B> {
+        match self.family {
+            VitFamily::DinoV2 => without_bias(&SMALL, [from, to], device),
+            VitFamily::Clip | VitFamily::ClipGelu => LinearConfig::new(from, to).init(device),
+        }
+    }
+
+    /// Queries, keys and values.
+    fn qkv<B: Backend>(&self, width: usize, device: &B::Device) -> Linear<B> {
+        let glorot = Initializer::XavierUniform { gain: 1.0 };
+        match self.family {
+            VitFamily::DinoV2 => without_bias(&SMALL, [width, 3 * width], device),
+            VitFamily::Clip | VitFamily::ClipGelu => {
+                without_bias(&glorot, [width, 3 * width], device)
+            }
+        }
+    }
+
+    /// The layer after attention.
+    fn mixed<B: Backend>(&self, width: usize, device: &B::Device) -> Linear<B> {
+        let layer = self.linear(width, width, device);
+        Linear { bias: Some(Initializer::Zeros.init([width], device)), ..layer }
+    }
+}
+
+/// A layer with this draw, and biases of zero.
+fn without_bias<B: Backend>(
+    draw: &Initializer,
+    [from, to]: [usize; 2],
+    device: &B::Device,
+) -> Linear<B> {
+    Linear {
+        weight: draw.init_with([from, to], Some(from), Some(to), device),
+        bias: Some(Initializer::Zeros.init([to], device)),
+        precision: Precision::F32,
     }
 }
 
 impl<B: Backend> Block<B> {
     /// Tokens of so many images, row after row.
-    fn forward(&self, x: Tensor<B, 2>, n: usize) -> Tensor<B, 2> {
+    fn forward(&self, x: Tensor<B, 2>, n: usize, drop: DropRates) -> Tensor<B, 2> {
         let ([rows, width], attn, mlp) = (x.dims(), &self.attn, &self.mlp);
         let qkv = linear(&attn.qkv, self.norm1.forward(x.clone()), Activation::Identity);
         let mixed = attention(qkv.reshape([n, rows / n.max(1), 3 * width]), attn.heads);
-        let x = residual(&attn.proj, mixed.reshape([rows, width]), &self.ls1, x);
+        let x = residual(&attn.proj, mixed.reshape([rows, width]), &self.ls1, x, (n, drop));
         let gelu = if mlp.quick { Activation::QuickGelu } else { Activation::Gelu };
         let hidden = linear(&mlp.fc1, self.norm2.forward(x.clone()), gelu);
-        residual(&mlp.fc2, hidden, &self.ls2, x)
+        residual(&mlp.fc2, dropout(hidden, drop.value), &self.ls2, x, (n, drop))
     }
 }
 
@@ -217,14 +315,25 @@ fn linear<B: Backend>(layer: &Linear<B>, x: Tensor<B, 2>, activation: Activation
     fused_linear(x, layer.weight.val(), bias(layer), LinearEpilogue::Activation(activation))
 }
 
-/// The layer's result times the learned scale, if there is one, plus `add`.
+/// The layer's result times the learned scale, if there is one, plus `add`; training drops parts of the result, of `n` images.
 fn residual<B: Backend>(
     layer: &Linear<B>,
     x: Tensor<B, 2>,
     scale: &Option<LayerScale<B>>,
     add: Tensor<B, 2>,
+    (n, drop): (usize, DropRates),
 ) -> Tensor<B, 2> {
     let scale = scale.as_ref().map(|scale| scale.gamma.val());
+    if drop != DropRates::NONE {
+        let branch = dropout(linear(layer, x, Activation::Identity), drop.value);
+        let branch = match scale {
+            Some(scale) => branch * scale.unsqueeze(),
+            None => branch,
+        };
+        let shape @ [rows, width] = branch.dims();
+        let branch = drop_path(branch.reshape([n, rows / n.max(1), width]), drop.path);
+        return branch.reshape(shape) + add;
+    }
     fused_linear(x, layer.weight.val(), bias(layer), LinearEpilogue::Residual { scale, add })
 }
 
@@ -239,6 +348,11 @@ impl<B: Backend> Vit<B> {
     /// # Panics
     /// Where sides are not multiples of the patch.
     pub fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
+        self.tokens(images, DropRates::NONE)
+    }
+
+    /// The tokens of [`forward`](Self::forward), of which training drops parts.
+    fn tokens(&self, images: Tensor<B, 4>, drop: DropRates) -> Tensor<B, 3> {
         let [n, _, h, w] = images.dims();
         let patch = self.patch_embed.proj.kernel_size[0];
         let whole = |side: usize| side > 0 && side.is_multiple_of(patch);
@@ -256,7 +370,10 @@ impl<B: Backend> Vit<B> {
         if let Some(norm) = &self.norm_pre {
             x = norm.forward(x);
         }
-        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, n));
+        let blocks = self.blocks.iter().enumerate();
+        let x = blocks.fold(dropout(x, drop.value), |x, (index, block)| {
+            block.forward(x, n, drop.of_block(index, self.blocks.len()))
+        });
         self.norm.forward(x).reshape(shape)
     }
 
@@ -328,9 +445,13 @@ fn cubic(distance: f64, slope: f64) -> f64 {
 }
 
 impl<B: Backend> Encoder<B> for Vit<B> {
-    fn encode(&self, images: Tensor<B, 4>, _: BnStatistics) -> Tensor<B, 2> {
+    fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
         let [n, ..] = images.dims();
-        let class = self.forward(images).narrow(1, 0, 1);
+        let drop = match statistics {
+            BnStatistics::Track => self.drop,
+            BnStatistics::Batch | BnStatistics::Running => DropRates::NONE,
+        };
+        let class = self.tokens(images, drop).narrow(1, 0, 1);
         let class = class.reshape([n as i64, -1]);
         match &self.proj {
             Some(proj) => product(class, proj.val()),
@@ -339,7 +460,11 @@ impl<B: Backend> Encoder<B> for Vit<B> {
     }
 
     fn draws(&self) -> bool {
-        false
+        self.drop != DropRates::NONE
+    }
+
+    fn differentiable(&self) -> Differentiable {
+        Differentiable::Twice
     }
 
     fn architecture(&self) -> String {

@@ -5,9 +5,9 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 
-use crate::encoder::Encoder;
+use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, convolve};
-use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, dropout, global_avg_pool};
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
@@ -23,6 +23,10 @@ pub struct WideResNetConfig {
     /// Channels of the images.
     #[config(default = 3)]
     pub channels: usize,
+    /// Share of values that [`dropout`] sets to zero in training, between the convolutions of a block. 0.3 in the first paper,
+    /// 0 in the second.
+    #[config(default = 0.0)]
+    pub drop_rate: f64,
 }
 
 /// The wide residual network of few-shot learning, WRN-28-10, with batch-norm and ReLU before convolutions.
@@ -32,7 +36,7 @@ pub struct WideResNetConfig {
 ///
 /// # Conventions
 /// Names of parameters are those of S2M2's files, `block1.layer.0.bn1` and so on. The first stage keeps the size of maps
-/// and the other two halve it.
+/// and the other two halve it. Convolutions are drawn as in the authors' code: normal with a variance of 2 / (outputs x window).
 ///
 /// # Source
 /// Zagoruyko and Komodakis, "Wide Residual Networks", BMVC 2016; for few shots Mangla et al., "Charting the Right
@@ -44,6 +48,8 @@ pub struct WideResNet<B: Backend> {
     block2: Stage<B>,
     block3: Stage<B>,
     bn1: BatchNorm<B>,
+    #[module(skip)]
+    drop_rate: f64,
 }
 
 #[derive(Module, Debug)]
@@ -88,6 +94,7 @@ impl WideResNetConfig {
             block2: stage(1, 2),
             block3: stage(2, 2),
             bn1: BatchNormConfig::new(widths[3]).init(device),
+            drop_rate: self.drop_rate,
         })
     }
 }
@@ -103,13 +110,17 @@ impl<B: Backend> Block<B> {
         }
     }
 
-    fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
+    fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics, drop_rate: f64) -> Tensor<B, 4> {
         let active = relu(self.bn1.forward(x.clone(), statistics));
         let shortcut = match &self.shortcut {
             Some(layer) => convolve(layer, active.clone()),
             None => x,
         };
         let y = relu(self.bn2.forward(convolve(&self.conv1, active), statistics));
+        let y = match statistics {
+            BnStatistics::Track => dropout(y, drop_rate),
+            BnStatistics::Batch | BnStatistics::Running => y,
+        };
         convolve(&self.conv2, y) + shortcut
     }
 }
@@ -119,12 +130,16 @@ impl<B: Backend> Encoder<B> for WideResNet<B> {
         let stages = [&self.block1, &self.block2, &self.block3];
         let blocks = stages.into_iter().flat_map(|stage| &stage.layer);
         let x = convolve(&self.conv1, images);
-        let x = blocks.fold(x, |x, block| block.forward(x, statistics));
+        let x = blocks.fold(x, |x, block| block.forward(x, statistics, self.drop_rate));
         global_avg_pool(relu(self.bn1.forward(x, statistics)))
     }
 
     fn draws(&self) -> bool {
-        false
+        self.drop_rate > 0.0
+    }
+
+    fn differentiable(&self) -> Differentiable {
+        Differentiable::Twice
     }
 
     fn architecture(&self) -> String {

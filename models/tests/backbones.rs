@@ -1,6 +1,10 @@
 //! Pretrained networks: published names, and the features that PyTorch computes.
 #![recursion_limit = "256"]
 
+#[path = "backbones/derivatives.rs"]
+mod derivatives;
+#[path = "backbones/draws.rs"]
+mod draws;
 #[path = "backbones/gradients.rs"]
 mod gradients;
 #[path = "backbones/named_otherwise.rs"]
@@ -9,6 +13,8 @@ mod named_otherwise;
 mod other_networks;
 #[path = "backbones/prefixes.rs"]
 mod prefixes;
+#[path = "backbones/training.rs"]
+mod training;
 
 use std::collections::HashMap;
 use std::fs;

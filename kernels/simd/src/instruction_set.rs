@@ -12,6 +12,7 @@ use super::avx2::Avx2;
 use super::avx512::Avx512;
 use super::contract::Contraction;
 use super::depthwise::Depthwise;
+use super::epilogue::Activation;
 use super::gemm::Gemm;
 use super::moments::Correlation;
 #[cfg(target_arch = "aarch64")]
@@ -46,9 +47,13 @@ macro_rules! with_loops {
             gates::leaky_by_sign(slope: f32, by: &[f32], values: &mut [f32]);
             gates::rectify(x: &mut [f32]);
             gemm::gemm(job: &Gemm<'_>, out: (&mut [MaybeUninit<f32>], usize));
+            gelu::activate_all(activation: Activation, x: &mut [f32]);
+            gelu::activate_all_vjp(activation: Activation, x: &[f32], dy: &mut [f32]);
             interleave::interleave(planes: &[f32], places: &[usize], map: &mut [f32]);
             interleave::separate(map: &[f32], places: &[usize], planes: &mut [f32]);
             layer_norm::layer_norm(map: [&[f32]; 2], epsilon: f32, row: &mut [f32]);
+            layer_norm::layer_norm_vjp(
+                gamma: &[f32], epsilon: f32, x: &[f32], dy: &mut [f32], sums: [&mut [f32]; 2]);
             moments::correlate(pair: &Correlation<'_>, out: &mut [f32]);
             moments::deviations(y: &[f32], out: &mut [f32]);
             planes::plane_affine(map: Line, x: &mut [f32]);
@@ -62,6 +67,7 @@ macro_rules! with_loops {
             rounding::round(to: HalfType, values: &mut [f32]);
             softmax::softmax(scale: f32, columns: usize, scores: &mut [f32]);
             softmax::softmax_scores(rows: &mut Rows<'_>);
+            softmax::softmax_vjp(scale: f32, columns: usize, shares: &[f32], gradient: &mut [f32]);
             steps::adam(
                 decay: Decay, by: Moments, rate: f64,
                 g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]);

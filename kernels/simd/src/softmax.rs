@@ -150,6 +150,42 @@ pub fn softmax<S: Simd>(simd: S, scale: f32, columns: usize, scores: &mut [f32])
     }
 }
 
+/// Replaces the gradient of every row of so many shares, which are the [`softmax`] of scores times `scale`, by that of its
+/// scores: `share * (gradient - sum of share * gradient) * scale`.
+#[inline(always)]
+pub fn softmax_vjp<S: Simd>(
+    simd: S,
+    scale: f32,
+    columns: usize,
+    shares: &[f32],
+    gradient: &mut [f32],
+) {
+    assert_eq!(shares.len(), gradient.len(), "a gradient of each share");
+    let factor = simd.splat(scale);
+    for (shares, gradient) in shares.chunks_exact(columns).zip(gradient.chunks_exact_mut(columns)) {
+        let mut sums = simd.splat(0.0);
+        for at in (0..columns).step_by(S::WIDTH) {
+            let count = (columns - at).min(S::WIDTH);
+            // SAFETY: so many floats are left of both rows.
+            unsafe {
+                let share = simd.read_up_to(shares.as_ptr().add(at), count);
+                sums = simd.mul_add(share, simd.read_up_to(gradient.as_ptr().add(at), count), sums);
+            }
+        }
+        let mean = simd.splat(simd.sum(sums));
+        for at in (0..columns).step_by(S::WIDTH) {
+            let count = (columns - at).min(S::WIDTH);
+            // SAFETY: so many floats are left of both rows.
+            unsafe {
+                let place = gradient.as_mut_ptr().add(at);
+                let share = simd.mul(simd.read_up_to(shares.as_ptr().add(at), count), factor);
+                let deviation = simd.sub(simd.read_up_to(place, count), mean);
+                simd.write_up_to(place, count, simd.mul(share, deviation));
+            }
+        }
+    }
+}
+
 /// The largest score; NaN where there is one.
 #[inline(always)]
 fn largest<S: Simd>(simd: S, row: &[f32]) -> f32 {
@@ -189,6 +225,30 @@ mod tests {
                         let expected = (f64::from(*score) * 0.5).exp() / total;
                         let off = (f64::from(*share) - expected).abs();
                         assert!(off < 1e-6, "{} {columns}: {share}, not {expected}", body.name());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_are_those_of_the_jacobian() {
+        for body in bodies() {
+            for columns in [1, 3, 16, 17, 257] {
+                let (scores, dy) = (integers(2 * columns, 1), integers(2 * columns, 2));
+                let (mut shares, mut gradient) = (scores.clone(), dy.clone());
+                body.softmax(0.5, columns, &mut shares);
+                body.softmax_vjp(0.5, columns, &shares, &mut gradient);
+                for row in 0..2 {
+                    let of = |values: &[f32]| -> Vec<f64> {
+                        values[row * columns..][..columns].iter().map(|x| f64::from(*x)).collect()
+                    };
+                    let (shares, dy, gradient) = (of(&shares), of(&dy), of(&gradient));
+                    let mean: f64 = shares.iter().zip(&dy).map(|(share, dy)| share * dy).sum();
+                    for column in 0..columns {
+                        let expected = 0.5 * shares[column] * (dy[column] - mean);
+                        let off = (gradient[column] - expected).abs();
+                        assert!(off < 1e-5, "{} {columns}: off by {off}", body.name());
                     }
                 }
             }

@@ -42,7 +42,7 @@ pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
 
 /// Attention of so many heads.
 pub(crate) struct Attention {
-    heads: usize,
+    pub(super) heads: usize,
 }
 
 impl Operation for Attention {
@@ -76,6 +76,21 @@ impl<H: HostBackend> Runs<Attention> for H {
     }
 }
 
+/// The keys of one head, rows as far apart as given, as columns.
+pub(super) fn columns(
+    body: &dyn InstructionSet,
+    keys: &[f32],
+    row: usize,
+    [tokens, each]: [usize; 2],
+) -> Buffer {
+    let (mut rows, mut columns) = (Buffer::stale(tokens * each), Buffer::stale(tokens * each));
+    for (token, to) in rows.chunks_exact_mut(each).enumerate() {
+        to.copy_from_slice(&keys[token * row..][..each]);
+    }
+    body.transposed(&rows, each, &mut columns);
+    columns
+}
+
 /// Writes what the tokens of one head, rows as far apart as given, make of each other's values.
 fn attend(
     body: &dyn InstructionSet,
@@ -84,11 +99,7 @@ fn attend(
     [tokens, each]: [usize; 2],
     out: &mut [f32],
 ) {
-    let (mut keys, mut turned) = (Buffer::stale(tokens * each), Buffer::stale(tokens * each));
-    for (token, to) in keys.chunks_exact_mut(each).enumerate() {
-        to.copy_from_slice(&k[token * row..][..each]);
-    }
-    body.transposed(&keys, each, &mut turned);
+    let turned = columns(body, k, row, [tokens, each]);
     let width = body.tile() / 2;
     let keys = RightMatrix::new(width, (&turned, tokens), [each, tokens]);
     let values = RightMatrix::new(width, (v, row), [tokens, each]);

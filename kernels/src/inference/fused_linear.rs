@@ -71,10 +71,10 @@ pub fn fused_linear<B: Backend>(
 }
 
 /// The linear layer of rows, weight and bias with this activation, and the residual connection.
-pub(crate) struct FusedLinear(Activation);
+pub(crate) struct FusedLinear(pub(super) Activation);
 
 /// The scale by output of a residual connection, where there is one, and the summand.
-type Residual<B> = (Option<FloatTensor<B>>, FloatTensor<B>);
+pub(super) type Residual<B> = (Option<FloatTensor<B>>, FloatTensor<B>);
 
 impl Operation for FusedLinear {
     type Operands<B: Backend> = ([FloatTensor<B>; 3], Option<Residual<B>>);

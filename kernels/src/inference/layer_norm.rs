@@ -11,7 +11,7 @@ use crate::host::{HostBackend, elements, into_elements, unwrap, wrap, write_like
 use crate::registry::{self, Operation, Runs};
 
 /// Floats that are worth a task of their own.
-const TASK: usize = 1 << 14;
+pub(super) const TASK: usize = 1 << 14;
 
 /// `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, with the mean and the biased variance of each row.
 ///
@@ -40,7 +40,7 @@ pub fn layer_norm<B: Backend>(
 
 /// The norm of rows, with gain and shift.
 pub(crate) struct LayerNorm {
-    epsilon: f64,
+    pub(super) epsilon: f64,
 }
 
 impl Operation for LayerNorm {

@@ -1,9 +1,11 @@
-//! Layers of pretrained networks that embed: each in one pass on a host, below autodiff.
+//! Layers of pretrained networks: each in one pass on a host below autodiff, where networks embed. Those of transformers have their
+//! gradients besides, under one level of autodiff.
 
 pub(crate) mod attention;
 pub(crate) mod depthwise;
 pub(crate) mod fused_conv2d;
 pub(crate) mod fused_linear;
+pub(crate) mod gradients;
 pub(crate) mod layer_norm;
 mod options;
 mod reference;

@@ -19,7 +19,7 @@ use fewshot_kernels::Precision;
 
 use crate::nn::BnStatistics;
 use crate::weights::{Pretrained, WeightsError};
-use crate::{Conv4, EfficientNetLite, Encoder, ResNet, ResNet12, Vit, WideResNet};
+use crate::{Conv4, Differentiable, EfficientNetLite, Encoder, ResNet, ResNet12, Vit, WideResNet};
 
 /// Any [`Encoder`] of this crate for images, chosen by an [`EncoderConfig`].
 ///
@@ -152,6 +152,10 @@ impl<B: Backend> Encoder<B> for AnyEncoder<B> {
 
     fn precision(&self) -> Precision {
         with_network!(&self.network, network => network.precision())
+    }
+
+    fn differentiable(&self) -> Differentiable {
+        with_network!(&self.network, network => network.differentiable())
     }
 
     fn draws(&self) -> bool {

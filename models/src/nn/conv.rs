@@ -3,8 +3,9 @@
 use burn::module::Initializer;
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Tensor, module};
 use fewshot_kernels::conv2d;
 
 /// A square convolution without bias that keeps the size up to the stride.
@@ -27,14 +28,41 @@ pub(crate) fn conv_config(channels: [usize; 2], kernel: usize, stride: usize) ->
         .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
 }
 
-/// A layer of [`conv`] on `x`, by the fused convolution; one with TensorFlow's padding by Burn's.
+/// A layer of [`conv`] on `x`, by the fused convolution; one with TensorFlow's padding or of groups by Burn's.
 pub(crate) fn convolve<B: Backend>(layer: &Conv2d<B>, x: Tensor<B, 4>) -> Tensor<B, 4> {
     match layer.padding {
-        PaddingConfig2d::Explicit(padding, ..) => {
-            debug_assert!(layer.bias.is_none() && layer.groups == 1 && layer.dilation == [1, 1]);
+        PaddingConfig2d::Explicit(padding, ..) if layer.groups == 1 => {
+            debug_assert!(layer.bias.is_none() && layer.dilation == [1, 1]);
             debug_assert_eq!(layer.stride[0], layer.stride[1], "one stride");
             conv2d(x, layer.weight.val(), None, layer.stride[0], padding)
         }
+        PaddingConfig2d::Same => {
+            let [_, _, h, w] = x.dims();
+            let zeros = [(h, 0), (w, 1)]
+                .map(|(side, axis)| same_zeros(side, layer.kernel_size[axis], layer.stride[axis]));
+            let x = padded(padded(x, 2, zeros[0]), 3, zeros[1]);
+            let options = ConvOptions::new(layer.stride, [0, 0], layer.dilation, layer.groups);
+            module::conv2d(x, layer.weight.val(), None, options)
+        }
         _ => layer.forward(x),
+    }
+}
+
+/// Zeros before and behind a side in TensorFlow's padding, which keeps the size up to the stride: one more behind where they are odd.
+pub(crate) fn same_zeros(side: usize, window: usize, stride: usize) -> [usize; 2] {
+    let zeros = (side.div_ceil(stride) * stride + window).saturating_sub(side + stride);
+    [zeros / 2, zeros - zeros / 2]
+}
+
+/// Zeros around an axis; Burn's own are of its default type, whatever that of `x`.
+fn padded<B: Backend>(x: Tensor<B, 4>, axis: usize, zeros: [usize; 2]) -> Tensor<B, 4> {
+    let [before, behind] = zeros.map(|count| {
+        let mut shape = x.dims();
+        shape[axis] = count;
+        (count > 0).then(|| Tensor::zeros(shape, (&x.device(), x.dtype())))
+    });
+    match (&before, &behind) {
+        (None, None) => x,
+        _ => Tensor::cat([before, Some(x), behind].into_iter().flatten().collect(), axis),
     }
 }

@@ -111,14 +111,23 @@ fn every_parameter_of_a_loaded_network_has_a_gradient() {
     ));
 }
 
+#[test]
+fn every_parameter_of_a_narrow_residual_network_has_a_gradient() {
+    let device = Default::default();
+    let resnet12 = ResNet12Config::new().with_widths([4, 5, 6, 7]);
+    every_parameter_has_a_gradient(&resnet12.init::<B>(&device));
+    let bottlenecks = ResNetConfig::resnet50().with_width(4);
+    every_parameter_has_a_gradient(&bottlenecks.init::<B>(&device));
+}
+
 /// Narrow ones: the published ones have the same layers, and tens of millions of parameters.
 #[test]
 fn every_parameter_of_a_wide_resnet_and_a_vision_transformer_has_a_gradient() {
     let device = Default::default();
     let wide = WideResNetConfig::new().with_blocks(2).with_width(2);
     every_parameter_has_a_gradient(&wide.init::<B>(&device));
-    for family in [VitFamily::DinoV2, VitFamily::Clip] {
-        let transformer = VitConfig::new(family, 16, 3, 12, 2, 3);
+    for family in [VitFamily::DinoV2, VitFamily::Clip, VitFamily::ClipGelu] {
+        let transformer = VitConfig::new(family, 16, 3, 12, 2, 3).with_registers(2);
         every_parameter_has_a_gradient(&transformer.init::<B>(&device));
     }
 }

@@ -160,6 +160,123 @@ pub fn gradients_flow_under_autodiff<B: Backend>() {
     assert_close("gradient", &read(found), &[0.0; 12], 1e-4);
 }
 
+/// The operands of a layer of a transformer.
+struct Operands<B: Backend> {
+    x: Tensor<B, 2>,
+    weight: Tensor<B, 2>,
+    bias: Tensor<B, 1>,
+    scale: Tensor<B, 1>,
+    add: Tensor<B, 2>,
+    map: [Tensor<B, 1>; 2],
+    qkv: Tensor<B, 3>,
+}
+
+/// The layers of a transformer.
+#[derive(Clone, Copy, Debug)]
+enum Layer {
+    Linear(Activation),
+    Residual { scaled: bool },
+    Norm,
+    Attention { heads: usize },
+}
+
+impl Layer {
+    const ALL: [Self; 8] = [
+        Self::Linear(Activation::Identity),
+        Self::Linear(Activation::Gelu),
+        Self::Linear(Activation::QuickGelu),
+        Self::Residual { scaled: false },
+        Self::Residual { scaled: true },
+        Self::Norm,
+        Self::Attention { heads: 1 },
+        Self::Attention { heads: 3 },
+    ];
+
+    /// The result, as rows.
+    fn applied<B: Backend>(self, of: Operands<B>) -> Tensor<B, 2> {
+        let Operands { x, weight, bias, scale, add, map, qkv } = of;
+        match self {
+            Self::Linear(activation) => {
+                fused_linear(x, weight, bias, LinearEpilogue::Activation(activation))
+            }
+            Self::Residual { scaled } => {
+                let scale = scaled.then_some(scale);
+                fused_linear(x, weight, bias, LinearEpilogue::Residual { scale, add })
+            }
+            Self::Norm => layer_norm(x * 3.0 + 2.0, map, 1e-5),
+            Self::Attention { heads } => attention(qkv * 2.0, heads).flatten(0, 1),
+        }
+    }
+
+    /// Gradients of all operands by weighted results, of those that the layer has.
+    fn gradients<B: Backend>(self, [rows, inputs, outputs]: [usize; 3]) -> Vec<Option<Vec<f32>>> {
+        let vector = |seed, length| drawn::<Autodiff<B>, 1>(seed, [length]).require_grad();
+        let matrix = |seed, shape| drawn::<Autodiff<B>, 2>(seed, shape).require_grad();
+        // Rows that are not adjacent in memory.
+        let x = matrix(1, [inputs, rows]);
+        let (weight, bias) = (matrix(2, [inputs, outputs]), vector(3, outputs));
+        let (scale, add) = (vector(4, outputs), matrix(5, [rows, outputs]));
+        let map = [vector(6, inputs), vector(7, inputs)];
+        let qkv = drawn::<Autodiff<B>, 3>(8, [2, rows, 3 * inputs]).require_grad();
+        let result = self.applied(Operands {
+            x: x.clone().swap_dims(0, 1),
+            weight: weight.clone(),
+            bias: bias.clone(),
+            scale: scale.clone(),
+            add: add.clone(),
+            map: map.clone(),
+            qkv: qkv.clone(),
+        });
+        let by = drawn::<Autodiff<B>, 2>(9, result.dims());
+        let from = (result * by).sum().backward();
+        let [gain, shift] = map;
+        let matrices = [x, weight, add].map(|of| of.grad(&from).map(read));
+        let vectors = [bias, scale, gain, shift].map(|of| of.grad(&from).map(read));
+        let of_qkv = qkv.grad(&from).map(read);
+        matrices.into_iter().chain(vectors).chain([of_qkv]).collect()
+    }
+}
+
+pub fn gradients_are_those_of_plain_operations<B: Backend>() {
+    for size @ [_, inputs, _] in [[1, 3, 1], [5, 6, 7], [17, 33, 50], [70, 48, 96]] {
+        for layer in Layer::ALL {
+            let wanted = with_reference(|| layer.gradients::<Flex>(size));
+            let found = layer.gradients::<B>(size);
+            for (operand, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+                let what = format!("gradient {operand} of {layer:?} {size:?}");
+                match (found, wanted) {
+                    (Some(found), Some(wanted)) => {
+                        assert_close(&what, found, wanted, 2e-5 * inputs as f32);
+                    }
+                    _ => assert_eq!(found, wanted, "{what}"),
+                }
+            }
+        }
+    }
+}
+
+/// With constants beside it, an operand has the gradient that it has beside operands which have one.
+pub fn gradients_are_given_to_those_who_ask<B: Backend>() {
+    let size @ [rows, inputs, outputs] = [5, 6, 7];
+    for scaled in [false, true] {
+        let layer = Layer::Residual { scaled };
+        let all = layer.gradients::<B>(size);
+        let bias = drawn::<Autodiff<B>, 1>(3, [outputs]).require_grad();
+        let result = layer.applied(Operands {
+            x: drawn(1, [inputs, rows]).swap_dims(0, 1),
+            weight: drawn(2, [inputs, outputs]),
+            bias: bias.clone(),
+            scale: drawn(4, [outputs]),
+            add: drawn(5, [rows, outputs]),
+            map: [drawn(6, [inputs]), drawn(7, [inputs])],
+            qkv: drawn(8, [2, rows, 3 * inputs]),
+        });
+        let by = drawn::<Autodiff<B>, 2>(9, result.dims());
+        let alone = bias.grad(&(result * by).sum().backward()).expect("tracked");
+        assert_eq!(Some(read(alone)), all[3]);
+    }
+}
+
 pub fn attention_gradients_flow_under_autodiff<B: Backend>() {
     let odds = 3f32.ln();
     // Queries, keys and values of two heads. The first token looks in the first head at the tokens by

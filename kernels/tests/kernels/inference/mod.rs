@@ -3,7 +3,7 @@
 mod depthwise;
 mod laws;
 
-/// They work below autodiff; under it the references run.
+/// They work below autodiff; under it the references run, and gradients of transformers where there are any.
 type Tested<B> = B;
 
 laws! {
@@ -16,6 +16,8 @@ laws! {
         shapes_that_do_not_fit_are_refused
         gradients_flow_under_autodiff
         attention_gradients_flow_under_autodiff
+        gradients_are_those_of_plain_operations
+        gradients_are_given_to_those_who_ask
         pointwise_gradients_flow_under_autodiff
     }
     // Candle has no gradient of convolutions of groups.
