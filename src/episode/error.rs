@@ -44,7 +44,7 @@ pub enum EpisodeError {
     )]
     NoAccelerator { backend: String },
     /// Images that should lie on an accelerator, of a dataset without a block of them.
-    #[error("images lie on the device where the dataset has all of them in one block of memory")]
+    #[error("images lie on the device where the dataset has all of them in one block")]
     NoBlock,
     /// Images that should lie on an accelerator and are too many.
     #[error("the images are {bytes} bytes, and the device takes {room}")]
