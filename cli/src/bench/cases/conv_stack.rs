@@ -157,13 +157,11 @@ pub(super) fn outputs([_, height, width]: [usize; 3]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn convolutions_are_counted_as_direct_ones() {
         let blocks = [18 * 64 * 28 * 28, 18 * 64 * 64 * 14 * 14, 18 * 64 * 64 * 49, 18 * 4096 * 9];
         let sum = blocks.iter().sum::<usize>() as f64;
-        assert_eq!(flops([1, 28, 28]), (sum, 2.0 * sum - blocks[0] as f64));
-        assert_eq!(outputs([1, 28, 28]), 64 * (28 * 28 + 14 * 14 + 7 * 7 + 3 * 3));
+        assert_eq!(super::flops([1, 28, 28]), (sum, 2.0 * sum - blocks[0] as f64));
+        assert_eq!(super::outputs([1, 28, 28]), 64 * (28 * 28 + 14 * 14 + 7 * 7 + 3 * 3));
     }
 }
