@@ -37,7 +37,7 @@ fn vit(family: VitFamily) -> VitConfig {
 
 fn images<B: Backend>(count: usize, side: usize, dtype: FloatDType) -> Tensor<B, 4> {
     let shape = [count, 3, side, side];
-    let data = values("images", shape.iter().product()).collect();
+    let data = values("images", shape.iter().product(), [0.0, 1.0]);
     let data = TensorData::new::<f32, _>(data, shape);
     Tensor::<B, 4>::from_data(data, &Default::default()).cast(dtype)
 }
@@ -51,7 +51,7 @@ struct Moved {
 
 fn direction<B: Backend, const D: usize>(place: usize, shape: [usize; D]) -> Tensor<B, D> {
     let name = format!("direction {place}");
-    let values: Vec<f32> = values(&name, shape.iter().product()).collect();
+    let values = values(&name, shape.iter().product(), [0.0, 1.0]);
     Tensor::from_data(TensorData::new(values, shape), &Default::default())
 }
 

@@ -117,7 +117,7 @@ where
     let shape = [batch, 3, case.side, case.side];
     let labels: Vec<i32> = (0..batch).map(|index| (index % classes) as i32).collect();
     let batch = Batch {
-        images: tensor(values("images", shape.iter().product()).collect(), shape),
+        images: tensor(values("images", shape.iter().product(), [0.0, 1.0]), shape),
         labels: Tensor::from_ints(labels.as_slice(), &Default::default()),
     };
     let trained = match case.optimizer {
