@@ -26,8 +26,6 @@ pub struct EpisodeSampler {
     data_on: DataPlacement,
     /// Least bytes that were free on a device.
     free: Option<u64>,
-    /// Place of the images, once it was decided.
-    placed: Option<DataPlacement>,
     labels: Arc<Labels>,
     augmentation: Arc<Augmentation>,
     mixing: Mixing,
@@ -90,7 +88,6 @@ impl EpisodeSampler {
             plan,
             data_on: DataPlacement::Auto,
             free: None,
-            placed: None,
             labels: Arc::new(Labels::new()),
             augmentation: Arc::default(),
             mixing: Mixing::default(),
@@ -291,11 +288,9 @@ impl TaskSource for EpisodeSampler {
         self.try_batch(indices, device)
     }
 
-    /// For images that are augmented, or read from a file. Others are copied faster than a thread is told to.
+    /// Only for images that are augmented: others are copied faster than a thread is told to.
     fn preparer(&self) -> Option<Preparer> {
-        let in_memory = self.dataset.block().is_some_and(|block| block.in_memory().is_some());
-        let on_device = self.placed == Some(DataPlacement::Device);
-        if on_device || self.augmentation.is_empty() && in_memory {
+        if self.augmentation.is_empty() {
             return None;
         }
         let sampler = self.clone();
@@ -336,9 +331,7 @@ impl TaskSource for EpisodeSampler {
         free: Option<u64>,
     ) -> Result<DataPlacement, EpisodeError> {
         self.free = self.free.into_iter().chain(free).min();
-        let placement = self.placement::<B>(device)?;
-        self.placed = Some(placement);
-        Ok(placement)
+        self.placement::<B>(device)
     }
 
     fn test_batch_size(&self) -> usize {
