@@ -21,6 +21,8 @@ pub(crate) enum Purpose {
     AfterTrials = 11,
     QueryCounts = 12,
     VariedEpisode = 20,
+    Augmentation = 21,
+    Mixing = 22,
 }
 
 /// A key drawn from the backend's generator: three numbers of 24 bits.

@@ -1,6 +1,8 @@
 //! Training as a whole: it learns, it resumes bit for bit, and nothing is lost when it fails.
 #![cfg(feature = "flex")]
 
+#[path = "training/augmented.rs"]
+mod augmented;
 #[path = "training/outer_step.rs"]
 mod outer_step;
 #[path = "training/packs.rs"]

@@ -4,7 +4,7 @@ use fewshot::learners::heads::AnyHead;
 use fewshot::learners::{EmbeddingLearner, Learner, MetaLearner};
 use fewshot::train::{Checkpoint, Evaluator};
 
-use crate::args::EvalArgs;
+use crate::args::{EvalArgs, first_given};
 use crate::checkpoint;
 use crate::data_spec::Part;
 use crate::features;
@@ -39,7 +39,7 @@ fn run_in(args: &EvalArgs, world: World) -> Result {
     let (method, shots) = (args.method()?, args.shots()?);
     let checkpoint = Checkpoint::read(&path)?;
     if checkpoint::is_sinusoid_run(&checkpoint) {
-        if let Some(option) = args.read.given() {
+        if let Some(option) = args.read.given().or(first_given!(args, test_augment)) {
             return Err(usage!("{option} is for images, not for sinusoids"));
         }
         return sinusoids::eval(args, path, checkpoint, world);
@@ -63,6 +63,7 @@ fn run_in(args: &EvalArgs, world: World) -> Result {
     let (images, seed) = (settings.images(Part::Test)?, args.seed.unwrap_or(settings.seed));
     let sampler = rule.sampler(images, seed)?.with_data_on(args.data_on);
     settings.check_ways(&sampler)?;
+    let sampler = settings.augment.test(sampler, args.test_augment)?;
     let testing = Testing { args, method, settings, path, checkpoint, sampler, world };
     backend::dispatch(&args.device, testing)
 }

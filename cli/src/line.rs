@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 use fewshot::data::Split;
 
 use crate::args::{
-    EPISODES_HELP, EVAL_HELP, EpisodeListArgs, EvalArgs, PACK_HELP, PackArgs, ReadArgs, TRAIN_HELP,
-    TrainArgs,
+    AUGMENT_HELP, EPISODES_HELP, EVAL_HELP, EpisodeListArgs, EvalArgs, PACK_HELP, PackArgs,
+    ReadArgs, TRAIN_HELP, TrainArgs,
 };
 use crate::bench::{BenchCommand, CompareArgs};
 use crate::data_spec::{DataSpec, specs};
@@ -30,7 +30,7 @@ pub(crate) struct Line {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Train a learner, then test it on classes it has never seen.
-    #[command(after_long_help = TRAIN_HELP, args_override_self = true)]
+    #[command(after_long_help = [TRAIN_HELP, AUGMENT_HELP].join("\n\n"), args_override_self = true)]
     Train(Box<TrainArgs>),
     /// Test the learner in a checkpoint or run folder, or methods on a file of features.
     #[command(after_long_help = EVAL_HELP, args_override_self = true)]

@@ -17,10 +17,13 @@
 //! | [`Pack`] | those of any of these, decoded once | the file that a [`PackWriter`] wrote |
 //! | [`fonts`] | letters and digits, each drawn by many fonts | font files |
 //!
+//! An [`Augmentation`] changes training images at random.
+//!
 //! Embeddings that a network has made already are [`Features`], read from files.
 //!
 //! Regression tasks are drawn from [`Functions`]: [`Sinusoids`], or a family of your own.
 
+mod augment;
 mod cifar;
 mod class_dataset;
 mod class_name;
@@ -53,6 +56,11 @@ mod quarter_turn;
 mod splits;
 mod tiered_imagenet;
 
+pub(crate) use augment::Window;
+pub use augment::{
+    AugmentError, AugmentSpec, AugmentStep, Augmentation, ColorJitter, HorizontalFlip, PaddedCrop,
+    Preset, RandomErasing, RandomGrey, RandomRotation, ResizedCrop,
+};
 pub use cifar::{cifar_fs, fc100};
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use class_name::class_name;

@@ -4,8 +4,9 @@ use std::sync::{Arc, OnceLock};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor};
 use fewshot_kernels::{GatherCall, gather_images};
-use rayon::prelude::*;
 
+use super::mixing::{MixedImages, Mixture, mix};
+use super::prepared::{PreparedTasks, bytes};
 use super::{BatchSizes, Episode, Examples, ImageRef, Part, Protocol, uploaded};
 use crate::data::{ClassDataset, DataError, DeviceCache, ImageShape, QuarterTurn, Scaling};
 
@@ -46,6 +47,8 @@ pub struct EpisodeBatch<B: Backend> {
     drawn: Option<DeferredGather<B>>,
     /// The base class of each way of each task.
     classes: Option<Arc<[usize]>>,
+    /// The mixture of each task, if images are to be mixed.
+    mixtures: Option<Arc<[Mixture]>>,
 }
 
 /// Episodes of images in a bank on the device.
@@ -138,7 +141,7 @@ impl<B: Backend> DerefMut for EpisodeBatch<B> {
 
 impl<B: Backend> From<EpisodeTensors<B>> for EpisodeBatch<B> {
     fn from(tensors: EpisodeTensors<B>) -> Self {
-        Self { tensors: OnceLock::from(tensors), drawn: None, classes: None }
+        Self { tensors: OnceLock::from(tensors), drawn: None, classes: None, mixtures: None }
     }
 }
 
@@ -199,21 +202,33 @@ impl<B: Backend> EpisodeBatch<B> {
         Some(classes.gather(1, labels))
     }
 
+    /// Images of support and queries of each task, mixed; `None` where they are not to be mixed.
+    pub(crate) fn mixed(&self) -> Option<MixedImages<B>> {
+        self.mixtures.as_ref().map(|mixtures| mix(self.joined(), mixtures))
+    }
+
+    /// With a mixture for each task, or with none.
+    pub(super) fn with_mixtures(self, mixtures: Option<Arc<[Mixture]>>) -> Self {
+        Self { mixtures, ..self }
+    }
+
     /// Some of the tasks.
     pub fn part(&self, tasks: Range<usize>) -> Self {
         let ways = self.ways();
         let of_tasks =
             |classes: &Arc<[usize]>| classes[tasks.start * ways..tasks.end * ways].into();
         let classes = self.classes.as_ref().map(of_tasks);
+        let mixtures = self.mixtures.as_ref().map(|mixtures| mixtures[tasks.clone()].into());
         if let Some(drawn) = &self.drawn {
-            return Self { tensors: OnceLock::new(), drawn: Some(drawn.part(tasks)), classes };
+            let drawn = Some(drawn.part(tasks));
+            return Self { tensors: OnceLock::new(), drawn, classes, mixtures };
         }
         let part = Self::from(EpisodeTensors {
             support: self.support.part(tasks.clone()),
             queries: self.queries.clone().narrow(0, tasks.start, tasks.len()),
             query_labels: self.query_labels.clone().narrow(0, tasks.start, tasks.len()),
         });
-        Self { classes, ..part }
+        Self { classes, mixtures, ..part }
     }
 
     /// The images of `episodes`, all of `protocol` if there is one, by their places in the dataset's block, which is
@@ -258,7 +273,7 @@ impl<B: Backend> EpisodeBatch<B> {
             query_labels: labels(Part::Query),
         };
         let classes = Some(classes(dataset, episodes));
-        Ok(Self { tensors: OnceLock::new(), drawn: Some(drawn), classes })
+        Ok(Self { tensors: OnceLock::new(), drawn: Some(drawn), classes, mixtures: None })
     }
 
     /// Gathers the images of `episodes` and scales them on the device.
@@ -300,22 +315,50 @@ impl<B: Backend> EpisodeBatch<B> {
         sizes: BatchSizes,
         device: &B::Device,
     ) -> Result<Self, DataError> {
-        let part = |part, examples| {
-            let refs: Vec<_> = episodes.iter().flat_map(|episode| episode.images(part)).collect();
-            let images = images::<B>(dataset, &refs, device)?;
+        let prepared = PreparedTasks::gather(dataset, episodes.to_vec())?;
+        Ok(Self::upload(dataset, prepared, sizes, device))
+    }
+
+    /// Uploads the images of episodes of these sizes and scales them on the device.
+    pub(super) fn upload(
+        dataset: &(impl ClassDataset + ?Sized),
+        prepared: PreparedTasks,
+        sizes: BatchSizes,
+        device: &B::Device,
+    ) -> Self {
+        let PreparedTasks { episodes, support, queries } = prepared;
+        let part = |pixels, examples| {
+            let images = scaled::<B>(dataset, pixels, device);
             let [_, c, h, w] = images.dims();
-            Ok::<_, DataError>(images.reshape([episodes.len(), examples, c, h, w]))
+            images.reshape([episodes.len(), examples, c, h, w])
         };
         let batch = Self::from(EpisodeTensors {
             support: Support {
-                images: part(Part::Support, sizes.support)?,
-                labels: labels_of(episodes, Part::Support, device),
+                images: part(support, sizes.support),
+                labels: labels_of(&episodes, Part::Support, device),
                 ways: sizes.ways,
             },
-            queries: part(Part::Query, sizes.queries)?,
-            query_labels: labels_of(episodes, Part::Query, device),
+            queries: part(queries, sizes.queries),
+            query_labels: labels_of(&episodes, Part::Query, device),
         });
-        Ok(Self { classes: Some(classes(dataset, episodes)), ..batch })
+        Self { classes: Some(classes(dataset, &episodes)), ..batch }
+    }
+
+    /// Uploads the images of episodes, all of `protocol` if there is one.
+    ///
+    /// # Panics
+    /// Panics like [`gather`](Self::gather) or [`gather_uneven`](Self::gather_uneven).
+    pub(super) fn from_prepared(
+        dataset: &dyn ClassDataset,
+        prepared: PreparedTasks,
+        protocol: Option<Protocol>,
+        device: &B::Device,
+    ) -> Self {
+        let sizes = match protocol {
+            Some(protocol) => checked_sizes(&prepared.episodes, protocol),
+            None => BatchSizes::common(&prepared.episodes),
+        };
+        Self::upload(dataset, prepared, sizes, device)
     }
 }
 
@@ -362,14 +405,19 @@ pub(crate) fn images<B: Backend>(
     refs: &[ImageRef],
     device: &B::Device,
 ) -> Result<Tensor<B, 4>, DataError> {
+    Ok(scaled(dataset, bytes(dataset, refs)?, device))
+}
+
+/// Images of these bytes, `[n, c, h, w]`, scaled on the device.
+fn scaled<B: Backend>(
+    dataset: &(impl ClassDataset + ?Sized),
+    pixels: Vec<u8>,
+    device: &B::Device,
+) -> Tensor<B, 4> {
     let shape = dataset.image_shape();
-    let mut pixels = vec![0; refs.len() * shape.values()];
-    let places = pixels.par_chunks_exact_mut(shape.values()).zip(refs);
-    places.try_for_each(|(out, image)| {
-        dataset.write_image(image.class, image.example, image.turn, out)
-    })?;
-    let dims = [refs.len(), shape.channels, shape.height, shape.width];
-    Ok(scale(as_floats(pixels, dims, device), dataset.scaling()))
+    let images = pixels.len() / shape.values();
+    let dims = [images, shape.channels, shape.height, shape.width];
+    scale(as_floats(pixels, dims, device), dataset.scaling())
 }
 
 /// Bytes as floats; they travel as bytes where the device can hold bytes.

@@ -1,9 +1,10 @@
 use std::path::PathBuf;
 
 use super::Protocol;
+use crate::data::AugmentError;
 
 /// A protocol that cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum EpisodeError {
@@ -37,6 +38,15 @@ pub enum EpisodeError {
     /// An `alpha` of the Dirichlet distribution of queries that is out of range.
     #[error("queries are drawn by a whole alpha from 1 to {most}, not {actual}")]
     Alpha { most: usize, actual: usize },
+    /// An `alpha` of the Beta distribution of mixed images that is out of range.
+    #[error("images are mixed by an alpha from {least} to {most}, not {actual}")]
+    MixingAlpha { least: f64, most: f64, actual: f64 },
+    /// An augmentation that images cannot be changed by.
+    #[error(transparent)]
+    Augment(#[from] AugmentError),
+    /// Images that should be augmented and lie on an accelerator.
+    #[error("images that are augmented lie on the host, which changes them before each step")]
+    AugmentedOnDevice,
     /// Images that should lie on an accelerator, on a backend without fused operations of an
     /// accelerator.
     #[error(

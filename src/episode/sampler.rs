@@ -6,12 +6,14 @@ use burn::tensor::backend::Backend;
 use serde_json::{Value, json};
 
 use super::batch::Labels;
+use super::mixing::Mixture;
 use super::plan::Plan;
+use super::prepared::Augmenting;
 use super::{
     BatchSizes, Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeList,
-    EpisodeSizes, Protocol, TaskSource,
+    EpisodeSizes, Mixing, PreparedTasks, Preparer, Protocol, TaskSource,
 };
-use crate::data::{ClassDataset, DataError, ImageSet, QuarterTurn};
+use crate::data::{Augmentation, ClassDataset, DataError, ImageSet, QuarterTurn};
 
 /// Draws episodes: the one with index `i` is a pure function of the seed and `i`.
 ///
@@ -25,6 +27,10 @@ pub struct EpisodeSampler {
     /// Least bytes that were free on a device.
     free: Option<u64>,
     labels: Arc<Labels>,
+    augmentation: Arc<Augmentation>,
+    mixing: Mixing,
+    /// Augmentation of every view of a test but the first, and the number of views.
+    views: Option<(Arc<Augmentation>, u32)>,
 }
 
 impl EpisodeSampler {
@@ -83,7 +89,45 @@ impl EpisodeSampler {
             data_on: DataPlacement::Auto,
             free: None,
             labels: Arc::new(Labels::new()),
+            augmentation: Arc::default(),
+            mixing: Mixing::default(),
+            views: None,
         })
+    }
+
+    /// With images that change at random each time that they are shown, support and queries apart: a change is a pure
+    /// function of the seed, the index of the episode and the place in the episode. They are changed on the host, on all
+    /// of rayon's threads, and on an accelerator uploaded for each step.
+    ///
+    /// # Errors
+    /// When the augmentation does not pass its [`check`](Augmentation::check) for the dataset's images.
+    pub fn with_augmentation(self, augmentation: Augmentation) -> Result<Self, EpisodeError> {
+        augmentation.check(self.dataset.image_shape())?;
+        Ok(Self { augmentation: Arc::new(augmentation), ..self })
+    }
+
+    /// With images mixed in pairs, where a [`BaseClassifier`](crate::learners::BaseClassifier) is trained by the episodes;
+    /// other training leaves images apart.
+    ///
+    /// # Errors
+    /// For an alpha out of range.
+    pub fn with_mixing(self, mixing: Mixing) -> Result<Self, EpisodeError> {
+        mixing.check()?;
+        Ok(Self { mixing, ..self })
+    }
+
+    /// With `views` views of each episode in a test: the images as they are, and `views - 1` in which support and queries
+    /// are augmented. A test averages the predicted probabilities.
+    ///
+    /// # Errors
+    /// When the augmentation does not pass its [`check`](Augmentation::check) for the dataset's images.
+    ///
+    /// # Panics
+    /// Without a view.
+    pub fn with_views(self, augmentation: Augmentation, views: u32) -> Result<Self, EpisodeError> {
+        assert!(views > 0, "a test needs at least one view");
+        augmentation.check(self.dataset.image_shape())?;
+        Ok(Self { views: (views > 1).then(|| (Arc::new(augmentation), views)), ..self })
     }
 
     /// Where images lie while an accelerator uses them; [`DataPlacement::Auto`] by default.
@@ -162,18 +206,74 @@ impl EpisodeSampler {
         indices: impl IntoIterator<Item = u64>,
         device: &B::Device,
     ) -> Result<EpisodeBatch<B>, DataError> {
-        let episodes: Vec<_> = indices.into_iter().map(|index| self.episode(index)).collect();
-        let (dataset, protocol) = (self.dataset(), self.sizes().protocol());
-        match self.data_on.decide::<B>(dataset, device, self.free) {
+        let indices: Vec<_> = indices.into_iter().collect();
+        match self.placement::<B>(device) {
             Ok(DataPlacement::Device) => {
-                EpisodeBatch::from_block(dataset, &episodes, protocol, &self.labels, device)
+                let (episodes, protocol) = (self.episodes_of(&indices), self.sizes().protocol());
+                let mixtures = self.mixtures(&indices, &episodes);
+                let (dataset, labels) = (self.dataset(), &self.labels);
+                let batch = EpisodeBatch::from_block(dataset, &episodes, protocol, labels, device)?;
+                Ok(batch.with_mixtures(mixtures))
             }
-            Ok(_) => match protocol {
-                Some(protocol) => EpisodeBatch::gather(dataset, &episodes, protocol, device),
-                None => EpisodeBatch::gather_uneven(dataset, &episodes, device),
-            },
+            Ok(_) => {
+                let prepared = self.prepare(&indices, &self.augmentation, 0)?;
+                Ok(self.upload(&indices, prepared, device))
+            }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    fn episodes_of(&self, indices: &[u64]) -> Vec<Episode> {
+        indices.iter().map(|&index| self.episode(index)).collect()
+    }
+
+    /// Where images lie. Those that are augmented change on the host.
+    fn placement<B: Backend>(&self, device: &B::Device) -> Result<DataPlacement, EpisodeError> {
+        match (self.augmentation.is_empty() && self.views.is_none(), self.data_on) {
+            (true, data_on) => data_on.decide::<B>(self.dataset(), device, self.free),
+            (false, DataPlacement::Device) => Err(EpisodeError::AugmentedOnDevice),
+            (false, _) => Ok(DataPlacement::Host),
+        }
+    }
+
+    /// The host's share of episodes.
+    fn prepare(
+        &self,
+        indices: &[u64],
+        augmentation: &Augmentation,
+        view: u32,
+    ) -> Result<PreparedTasks, DataError> {
+        let (dataset, episodes) = (self.dataset(), self.episodes_of(indices));
+        if augmentation.is_empty() {
+            return PreparedTasks::gather(dataset, episodes);
+        }
+        // A list has no seed, and no other list the same episodes.
+        let seed = self.seed().unwrap_or_default();
+        PreparedTasks::augment(dataset, episodes, Augmenting { augmentation, seed, indices, view })
+    }
+
+    fn upload<B: Backend>(
+        &self,
+        indices: &[u64],
+        prepared: PreparedTasks,
+        device: &B::Device,
+    ) -> EpisodeBatch<B> {
+        let mixtures = self.mixtures(indices, &prepared.episodes);
+        let protocol = self.sizes().protocol();
+        EpisodeBatch::from_prepared(self.dataset(), prepared, protocol, device)
+            .with_mixtures(mixtures)
+    }
+
+    /// The mixture of each episode.
+    fn mixtures(&self, indices: &[u64], episodes: &[Episode]) -> Option<Arc<[Mixture]>> {
+        if self.mixing.is_none() {
+            return None;
+        }
+        let (shape, seed) = (self.dataset.image_shape(), self.seed().unwrap_or_default());
+        let mixtures = indices.iter().zip(episodes).map(|(&index, episode)| {
+            self.mixing.draw(episode.sizes().examples(), shape, seed, index)
+        });
+        mixtures.collect()
     }
 }
 
@@ -188,13 +288,50 @@ impl TaskSource for EpisodeSampler {
         self.try_batch(indices, device)
     }
 
+    /// Only for images that are augmented: others are copied faster than a thread is told to.
+    fn preparer(&self) -> Option<Preparer> {
+        if self.augmentation.is_empty() {
+            return None;
+        }
+        let sampler = self.clone();
+        Some(Arc::new(move |indices| {
+            sampler.prepare(&indices.collect::<Vec<_>>(), &sampler.augmentation, 0)
+        }))
+    }
+
+    fn tasks_from<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        prepared: PreparedTasks,
+        device: &B::Device,
+    ) -> Result<EpisodeBatch<B>, DataError> {
+        Ok(self.upload(&indices.collect::<Vec<_>>(), prepared, device))
+    }
+
+    fn views(&self) -> u32 {
+        self.views.as_ref().map_or(1, |(_, views)| *views)
+    }
+
+    fn view<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        view: u32,
+        device: &B::Device,
+    ) -> Result<EpisodeBatch<B>, DataError> {
+        let (Some((augmentation, _)), 1..) = (&self.views, view) else {
+            return self.tasks(indices, device);
+        };
+        let indices: Vec<_> = indices.collect();
+        Ok(self.upload(&indices, self.prepare(&indices, augmentation, view)?, device))
+    }
+
     fn place_data<B: Backend>(
         &mut self,
         device: &B::Device,
         free: Option<u64>,
     ) -> Result<DataPlacement, EpisodeError> {
         self.free = self.free.into_iter().chain(free).min();
-        self.data_on.decide::<B>(self.dataset(), device, self.free)
+        self.placement::<B>(device)
     }
 
     fn test_batch_size(&self) -> usize {
@@ -205,14 +342,22 @@ impl TaskSource for EpisodeSampler {
         self.batch_sizes().is_some()
     }
 
+    /// `None` where an image looks different each time that it is shown.
     fn episodes(&self) -> Option<&EpisodeSampler> {
-        Some(self)
+        (self.augmentation.is_empty() && self.views.is_none()).then_some(self)
     }
 
     fn settings(&self) -> Value {
         let mut settings = self.plan.settings();
         settings["classes"] = json!(self.dataset.classes());
         settings["image"] = json!(self.dataset.image_shape());
+        // Runs without them are told as before there were any.
+        if !self.augmentation.is_empty() {
+            settings["augmentation"] = json!(*self.augmentation);
+        }
+        if !self.mixing.is_none() {
+            settings["mixing"] = json!(self.mixing);
+        }
         settings
     }
 }
@@ -223,6 +368,8 @@ impl fmt::Debug for EpisodeSampler {
             .field("classes", &self.dataset.classes())
             .field("plan", &self.plan)
             .field("data_on", &self.data_on)
+            .field("augmentation", &self.augmentation)
+            .field("mixing", &self.mixing)
             .finish_non_exhaustive()
     }
 }

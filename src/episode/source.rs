@@ -3,7 +3,7 @@ use std::ops::Range;
 use burn::tensor::backend::Backend;
 use serde_json::Value;
 
-use super::{DataPlacement, EpisodeError, EpisodeSampler, TaskKind};
+use super::{DataPlacement, EpisodeError, EpisodeSampler, PreparedTasks, Preparer, TaskKind};
 use crate::data::DataError;
 
 /// Where tasks come from: the one with index `i` is a pure function of the source and `i`.
@@ -20,6 +20,45 @@ pub trait TaskSource {
         indices: Range<u64>,
         device: &B::Device,
     ) -> Result<<Self::Kind as TaskKind>::Batch<B>, DataError>;
+
+    /// The function that makes the host's share of tasks ahead of steps, in a thread of its own; `None` where there is
+    /// too little to do for a thread.
+    fn preparer(&self) -> Option<Preparer> {
+        None
+    }
+
+    /// The [`tasks`](Self::tasks), of which the [preparer](Self::preparer) of this source has made the host's share.
+    ///
+    /// # Errors
+    /// If data of a task lies in a file that cannot be read.
+    fn tasks_from<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        prepared: PreparedTasks,
+        device: &B::Device,
+    ) -> Result<<Self::Kind as TaskKind>::Batch<B>, DataError> {
+        let _ = prepared;
+        self.tasks(indices, device)
+    }
+
+    /// Number of views of each task in a test, over which predictions are averaged.
+    fn views(&self) -> u32 {
+        1
+    }
+
+    /// The tasks as view `view` shows them; view 0 is [`tasks`](Self::tasks).
+    ///
+    /// # Errors
+    /// If data of a task lies in a file that cannot be read.
+    fn view<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        view: u32,
+        device: &B::Device,
+    ) -> Result<<Self::Kind as TaskKind>::Batch<B>, DataError> {
+        let _ = view;
+        self.tasks(indices, device)
+    }
 
     /// Decides whether the data of tasks is kept on `device`, which has `_free` bytes free if that is known;
     /// called once for each device.

@@ -136,11 +136,41 @@ impl<B: Backend> BaseClassifier<B> {
         embeddings: Tensor<B, 2>,
         classes: Tensor<B, 1, Int>,
     ) -> (Tensor<B, 1>, Tensor<B, 2>) {
-        let [images] = classes.dims();
+        let targets = one_hot(classes.unsqueeze_dim(0), self.config.classes);
+        self.loss_of(embeddings, targets)
+    }
+
+    /// The same of mixed images: the loss for `classes` and that for the classes of their `partners`, weighted by
+    /// `shares` and the rest to 1.
+    ///
+    /// # Shapes
+    /// - `embeddings`, `classes` and what is returned: as for [`loss`](Self::loss)
+    /// - `partners`: place of each image's partner, `[n]`
+    /// - `shares`: share of each image that is its own, `[n]`
+    pub fn mixed_loss(
+        &self,
+        embeddings: Tensor<B, 2>,
+        classes: Tensor<B, 1, Int>,
+        partners: Tensor<B, 1, Int>,
+        shares: Tensor<B, 1>,
+    ) -> (Tensor<B, 1>, Tensor<B, 2>) {
+        // The cross-entropy is linear in its targets.
+        let targets = one_hot::<B>(classes.unsqueeze_dim(0), self.config.classes);
+        let others = targets.clone().select(1, partners);
+        let shares = shares.unsqueeze_dim::<2>(1).unsqueeze::<3>();
+        self.loss_of(embeddings, targets * shares.clone() + others * (shares.neg() + 1.0))
+    }
+
+    /// Mean loss for `targets`, `[1, n, classes]`.
+    fn loss_of(
+        &self,
+        embeddings: Tensor<B, 2>,
+        targets: Tensor<B, 3>,
+    ) -> (Tensor<B, 1>, Tensor<B, 2>) {
+        let images = targets.dims()[1];
         let BaseClassifierConfig { classes: count, label_smoothing, rotation, .. } = self.config;
         let logits = self.logits(embeddings.clone());
         let views = logits.dims()[0] / images.max(1);
-        let targets = one_hot(classes.unsqueeze_dim(0), count);
         let smooth = targets * (1.0 - label_smoothing) + label_smoothing / count as f64;
         let targets = smooth.repeat_dim(1, views);
         let loss = task_loss(logits.clone().unsqueeze_dim(0), targets, TaskLoss::CrossEntropy);
@@ -159,5 +189,53 @@ impl<B: Backend> BaseClassifier<B> {
     pub(super) fn architecture(&self) -> String {
         let BaseClassifierConfig { classes, logits, label_smoothing, rotation, .. } = &self.config;
         format!("{logits:?} of {classes} classes, smoothing {label_smoothing}, rotation {rotation}")
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+    use burn::tensor::Distribution;
+
+    use super::*;
+
+    const CLASSES: [i32; 4] = [0, 2, 1, 2];
+    const PARTNERS: [i32; 4] = [3, 0, 1, 2];
+
+    fn labels(values: [i32; 4]) -> Tensor<Flex, 1, Int> {
+        Tensor::from_ints(values, &Default::default())
+    }
+
+    fn classifier() -> (BaseClassifier<Flex>, Tensor<Flex, 2>) {
+        let device = Default::default();
+        Flex::seed(&device, 1);
+        let config = BaseClassifierConfig::new(5, 3).with_label_smoothing(0.1).with_rotation(0.5);
+        let embeddings = Tensor::random([16, 5], Distribution::Normal(0.0, 1.0), &device);
+        (config.init(&device), embeddings)
+    }
+
+    fn mixed_loss(shares: [f32; 4]) -> f32 {
+        let (classifier, embeddings) = classifier();
+        let shares = Tensor::from_floats(shares, &Default::default());
+        let mixed = classifier.mixed_loss(embeddings, labels(CLASSES), labels(PARTNERS), shares);
+        mixed.0.into_scalar()
+    }
+
+    fn loss(classes: [i32; 4]) -> f32 {
+        let (classifier, embeddings) = classifier();
+        classifier.loss(embeddings, labels(classes)).0.into_scalar()
+    }
+
+    #[test]
+    fn a_mixed_loss_is_the_weighted_mean_of_the_losses_for_both_classes() {
+        let of_partners = PARTNERS.map(|partner| CLASSES[partner as usize]);
+        assert_eq!(mixed_loss([1.0; 4]), loss(CLASSES));
+        let (own, others) = (loss(CLASSES), loss(of_partners));
+        assert!((own - others).abs() > 1e-2);
+        assert!((mixed_loss([0.0; 4]) - others).abs() < 1e-6);
+        assert!((mixed_loss([0.3; 4]) - (0.3 * own + 0.7 * others)).abs() < 1e-6);
+        // Of a single image that is not its own.
+        let swapped = [CLASSES[0], of_partners[1], CLASSES[2], CLASSES[3]];
+        assert!((mixed_loss([1.0, 0.0, 1.0, 1.0]) - loss(swapped)).abs() < 1e-6);
     }
 }

@@ -11,7 +11,7 @@ use super::{
     scaled_gradients,
 };
 use crate::adapt::{AdaptError, Segments};
-use crate::episode::{EpisodeBatch, Support};
+use crate::episode::{EpisodeBatch, MixedImages, Support};
 use crate::hardware::Checkpointing;
 use crate::phase::{Phase, phase_on};
 use crate::precision::{LossScale, Precision, ScaledGrads};
@@ -226,7 +226,8 @@ where
         MetaGradients { loss: mean(losses), score: mean(scores), gradients }
     }
 
-    /// Loss of all images of the episodes as one mini-batch of base classes.
+    /// Loss of all images of the episodes as one mini-batch of base classes. The score of mixed images is for their own
+    /// classes, whatever share of an image is its own.
     ///
     /// # Panics
     /// When there is a class that the classifier does not have.
@@ -237,11 +238,18 @@ where
         scale: LossScale,
     ) -> MetaGradients<B> {
         self.check(batch).unwrap_or_else(|error| panic!("{error}"));
-        let images = batch.joined().flatten(0, 1);
         let labels = batch.base_labels().expect("checked before the first step");
         let labels = labels.flatten::<1>(0, 1);
-        let embeddings = self.encoder.encode(classes.training_images(images), BnStatistics::Track);
-        let (loss, logits) = classes.loss(embeddings, labels.clone());
+        let embed = |images: Tensor<B, 5>| {
+            let images = classes.training_images(images.flatten(0, 1));
+            self.encoder.encode(images, BnStatistics::Track)
+        };
+        let (loss, logits) = match batch.mixed() {
+            None => classes.loss(embed(batch.joined()), labels.clone()),
+            Some(MixedImages { images, partners, shares }) => {
+                classes.mixed_loss(embed(images), labels.clone(), partners, shares)
+            }
+        };
         let gradients = scaled_gradients(loss.clone(), self, scale);
         let score = accuracies(logits.inner().unsqueeze(), labels.inner().unsqueeze()).mean();
         MetaGradients { loss: loss.inner(), score, gradients }

@@ -90,6 +90,12 @@ pub enum TrainError {
     /// `step` is the index of the step under way in `phase`, or how many were done if none was.
     #[error("step {step}{}: {failure}; training stopped{}", during(phase), state_in(folder))]
     Device { step: u64, phase: Option<Phase>, failure: Box<HardwareError>, folder: Option<PathBuf> },
+    /// Images of a step that could not be prepared.
+    #[error(
+        "the images of step {step} cannot be prepared: {reason}; training stopped{}",
+        state_in(folder)
+    )]
+    Preparation { step: u64, reason: String, folder: Option<PathBuf> },
     /// The user asked to stop; everything up to here is saved.
     #[error("interrupted after step {step}")]
     Interrupted { step: u64 },

@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Instant;
 
+use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
 use fewshot_models::BnStatistics;
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,9 @@ pub struct Evaluation {
     pub batch_norm: BnStatistics,
     /// Moments of the queries in batch-norm; [`QueryNorm::Alone`] makes the test inductive again.
     pub query_norm: QueryNorm,
+    /// Number of [views](EpisodeSampler::with_views) of each episode, over which probabilities were averaged.
+    #[serde(default = "single")]
+    pub views: u32,
     /// Episodes a second, sampling included.
     pub episodes_per_s: f64,
 }
@@ -75,6 +79,11 @@ pub enum EvaluationError {
     /// Data of a task that cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
+}
+
+/// Number of views of a test that names none.
+fn single() -> u32 {
+    1
 }
 
 impl Evaluator {
@@ -136,6 +145,7 @@ impl Evaluator {
             transductive: learner.transductive() || shared_norm,
             batch_norm,
             query_norm,
+            views: sampler.views(),
             episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
         })
     }
@@ -193,8 +203,17 @@ impl Evaluator {
         let batch_size = source.test_batch_size();
         for first in tasks.clone().step_by(batch_size) {
             let last = (first + batch_size).min(tasks.end);
-            let batch = source.tasks::<B>(first as u64..last as u64, device)?;
-            let outputs = learner.outputs(&batch, statistics);
+            let indices = first as u64..last as u64;
+            let batch = source.tasks::<B>(indices.clone(), device)?;
+            let mut outputs = learner.outputs(&batch, statistics);
+            if source.views() > 1 {
+                // Ranked like their mean.
+                outputs = softmax(outputs, 2);
+                for view in 1..source.views() {
+                    let batch = source.view::<B>(indices.clone(), view, device)?;
+                    outputs = outputs + softmax(learner.outputs(&batch, statistics), 2);
+                }
+            }
             let targets = T::Kind::queries_of(&batch, 0..last - first).targets;
             scores.extend(T::Kind::scores(outputs, targets).into_data().iter::<f64>());
         }
@@ -235,7 +254,11 @@ impl fmt::Display for Evaluation {
             true => ", transductive",
             false => "",
         };
-        write!(f, "{accuracy:.2} ± {ci95:.2} % ({sizes}, {episodes} episodes, {rule}{seen})")
+        let views = match self.views {
+            1 => String::new(),
+            views => format!(", {views} views"),
+        };
+        write!(f, "{accuracy:.2} ± {ci95:.2} % ({sizes}, {episodes} episodes{views}, {rule}{seen})")
     }
 }
 

@@ -44,6 +44,27 @@ impl MicroBatches {
         }
     }
 
+    /// Indices of the tasks of a part, where the step's first has the index `first`.
+    pub(super) fn indices(self, first: u64, part: usize) -> Range<u64> {
+        let tasks = self.tasks(part);
+        first + tasks.start as u64..first + tasks.end as u64
+    }
+
+    /// The parts of these replicas, of `count` in all, in the order in which they are differentiated: in each round
+    /// every replica that has parts left takes its next one. A part comes with the place of its replica in `replicas`.
+    pub(super) fn rounds(self, replicas: Range<usize>, count: usize) -> Vec<Vec<(usize, usize)>> {
+        let shares: Vec<_> = replicas.map(|replica| self.replica_parts(replica, count)).collect();
+        let rounds = shares.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+        let round = |round| {
+            let parts = shares.iter().enumerate().filter_map(move |(place, parts)| {
+                let part = parts.start + round;
+                parts.contains(&part).then_some((place, part))
+            });
+            parts.collect()
+        };
+        (0..rounds).map(round).collect()
+    }
+
     pub(super) fn replica_parts(self, replica: usize, replicas: usize) -> Range<usize> {
         shard(self.parts, replicas, replica)
     }
@@ -75,6 +96,15 @@ mod tests {
             let all = (0..replicas).flat_map(|replica| micro.replica_parts(replica, replicas));
             assert_eq!(all.collect::<Vec<_>>(), [0, 1, 2, 3]);
         }
+    }
+
+    #[test]
+    fn replicas_take_their_parts_by_turns() {
+        let micro = MicroBatches::new(7, 1, Some(2), 2).unwrap();
+        assert_eq!(micro.rounds(0..2, 2), [vec![(0, 0), (1, 2)], vec![(0, 1), (1, 3)]]);
+        assert_eq!(micro.rounds(1..2, 2), [[(0, 2)], [(0, 3)]]);
+        let uneven = MicroBatches::new(3, 1, Some(1), 2).unwrap();
+        assert_eq!(uneven.rounds(0..2, 2), [vec![(0, 0), (1, 1)], vec![(1, 2)]]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod run;
 mod run_folder;
 mod run_history;
 mod step_gradients;
+mod task_queue;
 mod trainer;
 mod weight_average;
 

@@ -8,7 +8,7 @@ use super::TrainError;
 use super::averages::{self, Averages};
 use super::micro_batches::MicroBatches;
 use super::replica_group::ReplicaGroup;
-use crate::data::DataError;
+use super::task_queue::{TaskQueue, Unprepared};
 use crate::episode::{TaskKind, TaskSource};
 use crate::hardware::to_device;
 use crate::learners::{MetaGradients, MetaLearner};
@@ -41,6 +41,9 @@ impl<B: AutodiffBackend> LossAndScore<B> {
 #[derive(Clone, Copy)]
 pub(super) struct StepTasks<'a, T> {
     pub(super) source: &'a T,
+    /// Tasks whose images are prepared ahead, if the source has them prepared.
+    pub(super) queue: Option<&'a TaskQueue>,
+    pub(super) step: u64,
     /// Index of the first one.
     pub(super) first: u64,
     pub(super) parts: MicroBatches,
@@ -51,10 +54,20 @@ impl<T: TaskSource> StepTasks<'_, T> {
         &self,
         part: usize,
         device: &B::Device,
-    ) -> Result<<T::Kind as TaskKind>::Batch<B>, DataError> {
-        let tasks = self.parts.tasks(part);
-        let tasks = self.first + tasks.start as u64..self.first + tasks.end as u64;
-        phase_on::<B, _>(Phase::Data, device, || self.source.tasks::<B>(tasks, device))
+    ) -> Result<<T::Kind as TaskKind>::Batch<B>, TrainError> {
+        let indices = self.parts.indices(self.first, part);
+        phase_on::<B, _>(Phase::Data, device, || {
+            let Some(queue) = self.queue else {
+                return Ok(self.source.tasks::<B>(indices, device)?);
+            };
+            let prepared = queue.take(indices.clone()).map_err(|reason| match reason {
+                Unprepared::Data(error) => error.into(),
+                Unprepared::Panic(reason) => {
+                    TrainError::Preparation { step: self.step, reason, folder: None }
+                }
+            })?;
+            Ok(self.source.tasks_from::<B>(indices, prepared, device)?)
+        })
     }
 }
 
@@ -98,19 +111,15 @@ where
 {
     let before = averages::running_averages::<B, L>(&learner);
     let first = group.communicator.rank() * group.devices.len();
-    let mine: Vec<_> = (first..first + group.devices.len())
-        .map(|replica| tasks.parts.replica_parts(replica, group.count()))
-        .collect();
+    let rounds = tasks.parts.rounds(first..first + group.devices.len(), group.count());
     let replicas: Vec<L> =
         group.devices.iter().map(|device| to_device::<B, L>(learner.clone(), device)).collect();
-    let mut sums: Vec<_> = mine.iter().map(|_| TreeSum::new(tasks.parts.count())).collect();
-    for round in 0..mine.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
+    let mut sums: Vec<_> =
+        group.devices.iter().map(|_| TreeSum::new(tasks.parts.count())).collect();
+    for parts in rounds {
         // Every device is given its part before the first one is waited for.
-        let parts = mine.iter().enumerate().filter_map(|(index, parts)| {
-            let part = parts.start + round;
-            parts.contains(&part).then_some((index, part))
-        });
         let pending: Vec<_> = parts
+            .into_iter()
             .map(|(index, part)| {
                 let device = &group.devices[index];
                 let batch = tasks.batch::<B>(part, device)?;
@@ -230,7 +239,7 @@ mod tests {
             reduction: Reduction::Exact,
         };
         let parts = MicroBatches::new(TASKS, 1, size, replicas).unwrap();
-        let tasks = StepTasks { source, first: 10, parts };
+        let tasks = StepTasks { source, queue: None, step: 0, first: 10, parts };
         let scaler = crate::precision::GradScalerConfig::new().with_init_scale(scale);
         let scale = scaler.init().unwrap().loss_scale();
         let (learner, step) = step_gradients::<B, _, Net>(learner(), tasks, &group, scale).unwrap();

@@ -100,6 +100,10 @@ pub(crate) struct EvalArgs {
     /// Statistics by which batch-norm normalises [default: running; of maml and its relatives batch]
     #[arg(long, visible_alias = "bn", value_enum, conflicts_with = "features")]
     pub(crate) batch_norm: Option<BatchNormRule>,
+    /// Average the probabilities of N views of each episode: the images as they are, and N - 1 augmented as in the run's
+    /// training [default: 1]
+    #[arg(long, value_name = "N", value_parser = count(1..=1000), conflicts_with = "features")]
+    pub(crate) test_augment: Option<usize>,
     /// Inner steps of maml and its relatives
     #[arg(long, value_name = "N", value_parser = count(0..=1000), conflicts_with = "features")]
     pub(crate) eval_inner_steps: Option<usize>,

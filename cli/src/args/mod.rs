@@ -1,5 +1,6 @@
 //! Options that several commands share, and those of training and testing.
 
+mod augment;
 mod device;
 mod episodes;
 mod eval;
@@ -14,6 +15,7 @@ use std::ops::RangeBounds;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 
+pub(crate) use augment::{AUGMENT_HELP, AugmentArgs};
 pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
 pub(crate) use episodes::{EPISODES_HELP, EpisodeListArgs, Sampling, SamplingArgs, TestEpisodes};
 pub(crate) use eval::{EVAL_HELP, EvalArgs};

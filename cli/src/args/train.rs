@@ -10,8 +10,8 @@ use fewshot::metric::Metric;
 use super::device::placement;
 use super::scale::ScaleArgs;
 use super::{
-    BatchNormRule, DeviceArgs, InnerArgs, OptimizerArgs, ReadArgs, SamplingArgs, TestEpisodes,
-    count, one_of, steps,
+    AugmentArgs, BatchNormRule, DeviceArgs, InnerArgs, OptimizerArgs, ReadArgs, SamplingArgs,
+    TestEpisodes, count, one_of, steps,
 };
 use crate::data_spec::{DataSpec, specs};
 use crate::method::Method;
@@ -149,6 +149,8 @@ pub(crate) struct TrainArgs {
     pub(crate) outer: OptimizerArgs,
     #[command(flatten)]
     pub(crate) classical: ClassicalArgs,
+    #[command(flatten)]
+    pub(crate) augment: AugmentArgs,
     #[command(flatten)]
     pub(crate) inner: InnerArgs,
     #[command(flatten)]

@@ -1,5 +1,6 @@
 //! The options of a run, from which its learner is made.
 
+mod augment;
 mod classes;
 mod classical;
 mod episodes;
@@ -22,6 +23,7 @@ use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, Evaluation, TrainError};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use augment::AugmentSettings;
 pub(crate) use classes::RunClasses;
 pub(crate) use episodes::{
     LISTED, TestRule, VARIED, number_of_episodes, refuse_sizes, refuse_sizes_of_training, sampled,
@@ -51,6 +53,9 @@ pub(crate) struct RunSettings {
     pub(crate) inner: Option<InnerSettings>,
     #[serde(default)]
     pub(crate) classical: Option<BaseClassifierConfig>,
+    /// Absent without augmentation.
+    #[serde(default, skip_serializing_if = "AugmentSettings::is_default")]
+    pub(crate) augment: AugmentSettings,
     #[serde(flatten)]
     pub(crate) outer: OuterStep,
     #[serde(default)]
@@ -324,6 +329,9 @@ impl RunSettings {
             "ci": "1.96 * std / sqrt(episodes)",
         });
         join(&mut protocol, json!(evaluation.sizes));
+        if evaluation.views > 1 {
+            protocol["views"] = evaluation.views.into();
+        }
         protocol
     }
 

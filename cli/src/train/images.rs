@@ -12,8 +12,8 @@ use crate::method::Benchmark;
 use crate::prelude::*;
 use crate::report::evaluated;
 use crate::settings::{
-    InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source, Start, StartedFrom,
-    TestRule, number_of_episodes, refuse_sizes_of_training, sampled,
+    AugmentSettings, InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source, Start,
+    StartedFrom, TestRule, number_of_episodes, refuse_sizes_of_training, sampled,
 };
 use crate::training::{Run, Tasks};
 use crate::world::World;
@@ -60,6 +60,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         metric: args.metric.unwrap_or_default(),
         inner,
         classical: None,
+        augment: AugmentSettings::new(&args.augment, image)?,
         outer: OuterStep::new(args, inner.is_none().then_some(2000), PACE[0])?,
         precision: args.scale.precision,
         seed: args.seed,
@@ -75,6 +76,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     let turns = if splits.train.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
     let classes = turns * splits.train.classes();
     settings.classical = args.classical.classifier(args.method, features, classes)?;
+    settings.augment.check(settings.classical.is_some(), args.data_on)?;
     let rotation = settings.classical.as_ref().is_some_and(|classes| classes.rotation > 0.0);
     if rotation && matches!(settings.data, ImageSpec::Omniglot(_)) {
         let reason = "whose turned characters are classes of their own";
@@ -140,12 +142,14 @@ fn tasks(
     let train = Protocol::new(ways, shots).with_queries(args.train_queries.unwrap_or(queries));
     let of_training = if classify { Sampling::Fixed } else { settings.sampling };
     let train = place(sampled(splits.train, of_training, train, args.seed)?);
+    let train = settings.augment.train(train)?;
     let drawn = TestRule::Drawn(settings.sampling, settings.test);
     let test = match args.eval_episodes.list() {
         Some(path) => TestRule::Listed(path.to_path_buf()),
         None => drawn.clone(),
     };
     let test = place(test.sampler(splits.test, args.seed)?);
+    let test = settings.augment.test(test, args.augment.test_augment)?;
     settings.check_ways(&test)?;
     // Too few validation classes are no reason not to train, other mistakes were found above.
     let validation = drawn.sampler(splits.validation, args.seed).map(place);

@@ -2,6 +2,7 @@
 #![cfg(feature = "flex")]
 
 mod adapt_run;
+mod augment;
 mod backbones;
 mod bench;
 mod episodes;

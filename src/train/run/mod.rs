@@ -22,6 +22,7 @@ use super::micro_batches::MicroBatches;
 use super::options::{Folder, Options};
 use super::replica_group::ReplicaGroup;
 use super::report::{Trained, TrainingReport};
+use super::task_queue::TaskQueue;
 use super::trainer::MetaTrainer;
 use super::weight_average::WeightAverage;
 use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
@@ -44,6 +45,8 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     optimizer: O,
     scheduler: S,
     source: T,
+    /// Tasks that are prepared ahead while the run trains.
+    queue: Option<TaskQueue>,
     validation: Option<(T, usize)>,
     data_on: DataPlacement,
     options: Options,
@@ -157,6 +160,7 @@ where
             optimizer: trainer.optimizer,
             scheduler: trainer.scheduler,
             source,
+            queue: None,
             validation,
             data_on,
             settings: Value::Null,
@@ -251,6 +255,7 @@ where
         let steps = self.options.steps;
         self.emit(&Event::Started { step: self.progress.step, steps });
         let _waiting = Waiting::set(self.options.profile);
+        self.queue = self.start_queue()?;
         phase::take();
         self.clock = Clock::start();
         while self.progress.step < steps && !self.exhausted() {
@@ -281,6 +286,27 @@ where
         Ok(())
     }
 
+    /// The queue of this process's tasks from the next step to the last; `None` where the source has no work for it.
+    fn start_queue(&self) -> Result<Option<TaskQueue>, TrainError> {
+        let Some(preparer) = self.source.preparer() else { return Ok(None) };
+        let size = self.group.devices.len();
+        let first = self.group.communicator.rank() * size;
+        let (parts, tasks) = (self.parts, self.options.tasks());
+        let rounds = parts.rounds(first..first + size, self.group.count()).concat();
+        let step = self.progress.step;
+        let order = (step..self.options.steps).flat_map(move |step| {
+            let parts_of_step: Vec<_> =
+                rounds.iter().map(|&(_, part)| parts.indices(step * tasks, part)).collect();
+            parts_of_step
+        });
+        let queue = TaskQueue::start(preparer, order).map_err(|error| TrainError::Preparation {
+            step,
+            reason: error.to_string(),
+            folder: self.folder_path(),
+        })?;
+        Ok(Some(queue))
+    }
+
     /// Checks that no thread of a device has panicked so far; [`guarded`](Self::guarded) reports the text of the
     /// panic.
     fn check_device(&self) -> Result<(), TrainError> {
@@ -298,6 +324,9 @@ where
         let (step, folder) = (self.progress.step, self.folder_path());
         match error {
             TrainError::Data(source) => TrainError::UnreadableTasks { step, source, folder },
+            TrainError::Preparation { step, reason, .. } => {
+                TrainError::Preparation { step, reason, folder }
+            }
             other => other,
         }
     }

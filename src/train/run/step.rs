@@ -109,8 +109,10 @@ where
     }
 
     fn tasks(&self) -> StepTasks<'_, T> {
-        let first = self.progress.step * self.options.tasks();
-        StepTasks { source: &self.source, first, parts: self.parts }
+        let step = self.progress.step;
+        let first = step * self.options.tasks();
+        let (source, queue) = (&self.source, self.queue.as_ref());
+        StepTasks { source, queue, step, first, parts: self.parts }
     }
 
     /// The learning rate of the step; `None` where it is skipped.
@@ -154,7 +156,8 @@ where
     }
 
     fn not_finite(&self, loss: f32) -> TrainError {
-        let tasks = self.tasks();
+        // Those of this step have left the queue.
+        let tasks = StepTasks { queue: None, ..self.tasks() };
         let (size, rank) = (self.group.devices.len(), self.group.communicator.rank());
         let mut mine = (rank * size..(rank + 1) * size)
             .flat_map(|replica| self.parts.replica_parts(replica, self.group.count()));

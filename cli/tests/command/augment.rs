@@ -1,0 +1,85 @@
+//! Augmented training images.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{code, complaint, fewshot, json, small, stderr, untimed};
+
+fn config(run: &Path) -> Value {
+    serde_json::from_slice(&fs::read(run.join("config.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn an_augmented_run_is_written_down_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
+    let options = ["--augment", "pad=3,rotate,erase=0.25", "--test-augment", "3"];
+    let result = json(&small(&whole, &options));
+    assert_eq!(result["protocol"]["views"], 3);
+    let tasks = &config(&whole)["tasks"]["augmentation"];
+    assert_eq!(tasks[0]["padded_crop"]["padding"], 3);
+    assert_eq!(config(&whole)["user"]["augment"]["augmentation"], *tasks);
+    json(&small(&parts, &[&options[..], &["--steps", "5"]].concat()));
+    let other = complaint(&small(&parts, &["--resume", "--augment", "pad=2"]));
+    assert!(other.contains("augment"), "{other}");
+    let resumed = json(&small(&parts, &[&options[..], &["--resume"]].concat()));
+    assert_eq!(untimed(&parts).lines().last(), untimed(&whole).lines().last());
+    assert_eq!(resumed["accuracy"], result["accuracy"]);
+    let run = whole.to_str().unwrap();
+    let test = ["eval", run, "--episodes", "20", "--test-augment", "3", "--json"];
+    assert_eq!(json(&fewshot(&test))["accuracy"], result["accuracy"]);
+}
+
+#[test]
+fn a_run_without_augmentation_is_written_as_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    json(&small(&run, &["--augment", "none"]));
+    let config = config(&run);
+    assert!(config["user"].get("augment").is_none() && config["tasks"].get("mixing").is_none());
+    json(&small(&run, &["--resume", "--steps", "13"]));
+    let refused = fewshot(&["eval", run.to_str().unwrap(), "--test-augment", "2"]);
+    assert_eq!(code(&refused), Some(2));
+    assert!(stderr(&refused).contains("runs that were trained with --augment"));
+}
+
+#[test]
+fn images_are_mixed_in_classical_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let options = ["--train", "classify", "--mixup", "0.2", "--cutmix", "1"];
+    json(&small(&run, &options));
+    assert_eq!(config(&run)["user"]["augment"]["mixing"]["cutmix"], 1.0);
+}
+
+#[test]
+fn wrong_augmentation_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    for (options, expected) in [
+        (&["--augment", "standart"][..], "\"standart\" is no augmentation"),
+        (&["--augment", "flip=7"], "--augment: flip: a probability is from 0 to 1, not 7"),
+        (&["--augment", "grey"], "grey changes colours, and images of 1x28x28 have none"),
+        (&["--test-augment", "3"], "--test-augment needs --augment"),
+        (&["--mixup", "0.2"], "--mixup is for --train classify"),
+        (&["--cutmix", "0"], "--cutmix: images are mixed by an alpha from 0.01 to 1000, not 0"),
+        (
+            &["--augment", "flip", "--data-on", "device"],
+            "--data-on device is not for --augment, which changes images on the host",
+        ),
+    ] {
+        let output = small(&run, options);
+        assert_eq!(code(&output), Some(2), "{options:?}");
+        let error = stderr(&output);
+        assert!(error.starts_with("error: ") && error.contains(expected), "{options:?}: {error}");
+        assert!(!run.exists(), "{options:?}");
+    }
+    let data = ["--method", "maml", "--data", "sinusoid", "--steps", "1"];
+    for options in [["--augment", "standard"], ["--mixup", "0.2"]] {
+        let output = fewshot(&[&["train"], &data[..], &options].concat());
+        assert!(stderr(&output).contains("is for images, not for sinusoids"));
+        assert_eq!(code(&output), Some(2));
+    }
+}

@@ -1,0 +1,211 @@
+//! Training on augmented images, whose bytes are prepared ahead of the steps.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::module::AutodiffModule;
+use fewshot::data::{AugmentSpec, Augmentation, DataError, ImageShape, QuarterTurn, Scaling};
+use fewshot::episode::{Classification, Mixing, TaskSource};
+use fewshot::learners::heads::SimpleShot;
+use fewshot::learners::{BaseClassifierConfig, EmbeddingLearner};
+use serde_json::Value;
+
+use super::*;
+
+const STEPS: u64 = 5;
+
+fn augmentation() -> Augmentation {
+    "pad=4,rotate,erase"
+        .parse::<AugmentSpec>()
+        .unwrap()
+        .for_image(ImageShape::new(1, 28, 28))
+        .unwrap()
+}
+
+fn episodes() -> EpisodeSampler {
+    let sampler = glyphs().train.sampler(Protocol::new(5, 1).with_queries(3), 1).unwrap();
+    sampler.with_augmentation(augmentation()).unwrap()
+}
+
+/// Episodes of which nothing is prepared ahead.
+#[derive(Clone)]
+struct InTheStep(EpisodeSampler);
+
+impl TaskSource for InTheStep {
+    type Kind = Classification;
+
+    fn tasks<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        device: &B::Device,
+    ) -> Result<EpisodeBatch<B>, DataError> {
+        self.0.try_batch(indices, device)
+    }
+
+    fn test_batch_size(&self) -> usize {
+        self.0.test_batch_size()
+    }
+
+    fn settings(&self) -> Value {
+        TaskSource::settings(&self.0)
+    }
+}
+
+/// A run in micro-batches of this size.
+struct Small {
+    micro_batch: Option<usize>,
+    stop_at: Option<u64>,
+    resume: bool,
+}
+
+const SMALL: Small = Small { micro_batch: None, stop_at: None, resume: false };
+
+fn trained<L: MetaLearner<B>>(
+    learner: L,
+    folder: &Path,
+    source: impl TaskSource<Kind = Classification>,
+    Small { micro_batch, stop_at, resume }: Small,
+) -> Result<Vec<f32>, TrainError> {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let flag = interrupt.clone();
+    let trainer = MetaTrainer::new(learner, Adam::new().init());
+    let trainer = if resume { trainer.resume_from(folder) } else { trainer.run_folder(folder) };
+    let trainer = trainer.episodes(source).steps(STEPS).meta_batch(4).interrupt(interrupt);
+    let trainer = trainer.observe(move |event| {
+        if let (Event::Step { metrics, .. }, Some(stop)) = (event, stop_at) {
+            flag.fetch_or(metrics.step == stop, Ordering::Relaxed);
+        }
+    });
+    let trainer = match micro_batch {
+        Some(tasks) => trainer.micro_batch(tasks),
+        None => trainer,
+    };
+    Ok(parameters::<Flex>(&trainer.fit::<B>()?.learner))
+}
+
+#[test]
+fn a_queue_changes_no_bit() {
+    for micro_batch in [None, Some(1), Some(3)] {
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let ahead = Small { micro_batch, ..SMALL };
+        let in_the_step = Small { micro_batch, ..SMALL };
+        let ahead = trained(learner(), folders[0].path(), episodes(), ahead).unwrap();
+        let expected =
+            trained(learner(), folders[1].path(), InTheStep(episodes()), in_the_step).unwrap();
+        assert_eq!(ahead, expected, "{micro_batch:?}");
+        let [one, other] = folders.each_ref().map(|folder| metrics(folder.path()));
+        assert_eq!(one, other);
+    }
+    let plain = tempfile::tempdir().unwrap();
+    let plain_source = glyphs().train.sampler(Protocol::new(5, 1).with_queries(3), 1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    assert_ne!(
+        trained(learner(), plain.path(), plain_source, SMALL).unwrap(),
+        trained(learner(), folder.path(), episodes(), SMALL).unwrap()
+    );
+}
+
+/// A classically trained encoder, on mixed images.
+fn classical() -> (impl MetaLearner<B>, EpisodeSampler) {
+    let config = Conv4Config::omniglot().with_channels(4);
+    let device = Default::default();
+    B::seed(&device, 3);
+    let mixing = Mixing { mixup: Some(0.5), cutmix: Some(1.0) };
+    let sampler = episodes().with_mixing(mixing).unwrap();
+    let classes = BaseClassifierConfig::new(config.features(), sampler.base_classes());
+    let learner = EmbeddingLearner::with_head(config.init::<B>(&device), SimpleShot::new());
+    (learner.with_base_classifier(classes.init(&device)), sampler)
+}
+
+#[test]
+fn a_run_on_mixed_images_goes_on_where_it_was_stopped() {
+    let [whole, parts] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (learner, sampler) = classical();
+    let expected = trained(learner, whole.path(), sampler, SMALL).unwrap();
+    let (learner, sampler) = classical();
+    let stopped = trained(learner, parts.path(), sampler, Small { stop_at: Some(2), ..SMALL });
+    assert!(matches!(stopped, Err(TrainError::Interrupted { step: 2 })));
+    let (learner, sampler) = classical();
+    let resumed = trained(learner, parts.path(), sampler, Small { resume: true, ..SMALL });
+    assert_eq!(resumed.unwrap(), expected);
+    // The same without mixing is another run.
+    let (learner, sampler) = classical();
+    let sampler = sampler.with_mixing(Mixing::default()).unwrap();
+    let unmixed = trained(learner, parts.path(), sampler, Small { resume: true, ..SMALL });
+    let error = unmixed.unwrap_err().to_string();
+    assert!(error.contains("mixing"), "{error}");
+}
+
+/// Images of which some cannot be read any more.
+struct Gone(ImageSet);
+
+impl ClassDataset for Gone {
+    fn classes(&self) -> usize {
+        self.0.classes()
+    }
+
+    fn class_name(&self, class: usize) -> String {
+        self.0.class_name(class)
+    }
+
+    fn examples(&self, class: usize) -> usize {
+        self.0.examples(class)
+    }
+
+    fn image_shape(&self) -> ImageShape {
+        self.0.image_shape()
+    }
+
+    fn scaling(&self) -> &Scaling {
+        self.0.scaling()
+    }
+
+    fn write_image(
+        &self,
+        class: usize,
+        example: usize,
+        turn: QuarterTurn,
+        out: &mut [u8],
+    ) -> Result<(), DataError> {
+        assert!(class != 2, "the picture {example} of class {class} is gone");
+        self.0.write_image(class, example, turn, out)
+    }
+}
+
+#[test]
+fn an_image_that_cannot_be_prepared_ends_training_with_one_error() {
+    let images = glyphs().train;
+    let protocol = Protocol::new(5, 1).with_queries(1);
+    let sampler = EpisodeSampler::new(Gone(images), protocol, 1).unwrap();
+    let sampler = sampler.with_augmentation(augmentation()).unwrap();
+    let shows_it = |index: u64| sampler.episode(index).classes.iter().any(|draw| draw.class == 2);
+    let first = (0..).find(|&index| shows_it(index)).unwrap();
+    // The first task is looked at before the first step.
+    assert!((1..STEPS).contains(&first), "{first}");
+    let folder = tempfile::tempdir().unwrap();
+    let trainer = MetaTrainer::new(learner(), Adam::new().init());
+    let trainer = trainer.run_folder(folder.path().join("run")).episodes(sampler).steps(STEPS);
+    let error = trainer.fit::<B>().err().unwrap();
+    let text = error.to_string();
+    let TrainError::Preparation { step, folder: Some(_), .. } = error else { panic!("{text}") };
+    assert_eq!(step, first);
+    assert!(text.contains("of class 2 is gone; training stopped; the last good"), "{text}");
+    assert_eq!(text.lines().count(), 1);
+}
+
+#[test]
+fn views_of_a_test_are_averaged() {
+    let device = Default::default();
+    let learner = learner().valid();
+    let test = || glyphs().test.sampler(Protocol::new(5, 1).with_queries(3), 1).unwrap();
+    let views = |views| {
+        let sampler = test().with_views(augmentation(), views).unwrap();
+        Evaluator::new(20).run(&learner, &sampler, &device)
+    };
+    let plain = Evaluator::new(20).run(&learner, &test(), &device);
+    assert_eq!((views(1).accuracy, views(1).views), (plain.accuracy, 1));
+    let averaged = views(4);
+    assert_ne!(averaged.accuracy, plain.accuracy);
+    assert!(averaged.to_string().contains("20 episodes, 4 views, "), "{averaged}");
+    assert_eq!(views(4).accuracy, averaged.accuracy);
+}
