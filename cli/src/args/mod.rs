@@ -1,6 +1,7 @@
 //! Options that several commands share, and those of training and testing.
 
 mod device;
+mod encoder;
 mod episodes;
 mod eval;
 mod inner;
@@ -15,6 +16,7 @@ use std::ops::RangeBounds;
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 
 pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
+pub(crate) use encoder::{CONV4, EncoderArgs, EncoderSpec};
 pub(crate) use episodes::{EPISODES_HELP, EpisodeListArgs, Sampling, SamplingArgs, TestEpisodes};
 pub(crate) use eval::{EVAL_HELP, EvalArgs};
 pub(crate) use inner::InnerArgs;

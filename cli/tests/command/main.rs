@@ -4,6 +4,7 @@
 mod adapt_run;
 mod backbones;
 mod bench;
+mod encoders;
 mod episodes;
 mod formats;
 mod heads;
