@@ -76,10 +76,10 @@ mod tests {
     }
 
     fn network() -> (TrainedNetwork, AnyEncoder<Flex>) {
-        of(config().into())
+        drawn(config().into())
     }
 
-    fn of(config: EncoderConfig) -> (TrainedNetwork, AnyEncoder<Flex>) {
+    fn drawn(config: EncoderConfig) -> (TrainedNetwork, AnyEncoder<Flex>) {
         let device = Default::default();
         let network = config.init::<Flex>(&device);
         // Running averages are parameters of the file as well.

@@ -41,7 +41,7 @@ impl ImageRun<'_> {
         let protocol = tasks.train.largest();
         let config = match settings.network()? {
             EncoderConfig::Conv4(config) => config,
-            other => return self.of_unknown_memory(&other.name(), at_once),
+            other => return self.without_formula(&other.name(), at_once),
         };
         let (name, image) = (settings.method.to_string(), config.image);
         let network = Backbone::new(name, image, BackboneConfig::Conv4(config));
@@ -69,7 +69,7 @@ impl ImageRun<'_> {
     }
 
     /// All tasks, for a network whose memory no formula tells.
-    fn of_unknown_memory(&self, name: &str, at_once: usize) -> Result<usize> {
+    fn without_formula(&self, name: &str, at_once: usize) -> Result<usize> {
         if self.args.memory_budget.is_some() && !self.args.scale.auto_batch {
             return Err(usage!(
                 "the memory that {name} takes is not known: with --memory-budget give --auto-batch, which measures it"

@@ -64,7 +64,7 @@ fn a_run_of_a_residual_network_goes_on_is_tested_and_embeds() {
     assert_eq!(report["backbone"], format!("resnet10 of {}", text(&parts)));
     let picture = pictures.path().join("class0/0.png");
     json(&fewshot(&["predict", text(&out), text(&picture), "--json"]));
-    assert_eq!(code(&fewshot(&["runs", text(folder.path())])), Some(0));
+    assert_eq!(code(&fewshot(&["runs", "list", text(folder.path())])), Some(0));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn gradient_based_learners_take_networks_without_lanes_one_task_at_a_time() {
     json(&first);
     assert!(stderr(&first).contains("has no lanes, tasks adapt one by one"), "{}", stderr(&first));
     let (_, told) = refused(&of("second", "maml"));
-    assert!(told.contains("first"), "{told}");
+    assert!(told.contains("cannot differentiate the gradient of MaxPool2d"), "{told}");
 }
 
 #[test]
