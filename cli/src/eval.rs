@@ -1,6 +1,5 @@
 use fewshot::episode::{EpisodeSampler, Protocol, TaskSource};
 use fewshot::hardware::Checkpointing;
-use fewshot::learners::heads::AnyHead;
 use fewshot::learners::{EmbeddingLearner, Learner, MetaLearner};
 use fewshot::train::{Checkpoint, Evaluator};
 
@@ -11,7 +10,7 @@ use crate::features;
 use crate::method::{Family, HeadTraining, Method};
 use crate::prelude::*;
 use crate::report::evaluated;
-use crate::settings::{LearnerJob, RunSettings, number_of_episodes};
+use crate::settings::{LearnerJob, RunSettings, head_on, number_of_episodes};
 use crate::sinusoids;
 use crate::world::{self, World};
 
@@ -115,9 +114,9 @@ impl Testing<'_> {
         }
         let device = hardware.device();
         let encoder = self.settings.encoder::<B>(&self.checkpoint, device)?;
-        let (name, maps) = (method.head_name(), self.settings.network()?.maps());
+        let head = head_on(method, &self.settings.network()?, device)?;
         self.settings.method = method;
-        match AnyHead::with_name(&name, maps, device) {
+        match head {
             Some(head) => self.test::<B>(hardware, EmbeddingLearner::with_head(encoder, head)),
             None => Err(usage!("{method} is no head to put on an encoder")),
         }

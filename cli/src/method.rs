@@ -185,6 +185,11 @@ impl Method {
         }
     }
 
+    /// `true` for a head that compares places of maps, and so needs maps for features.
+    pub(crate) fn compares_places(self) -> bool {
+        matches!(self, Self::Relation | Self::Dn4 | Self::DeepEmd)
+    }
+
     /// The method's name among the heads, if it is one of them.
     pub(crate) fn head_name(self) -> String {
         match self {

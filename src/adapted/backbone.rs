@@ -1,7 +1,6 @@
 //! Pretrained networks by name, with their weights.
 
 use std::ffi::OsStr;
-use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,14 +8,11 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::{Route, route};
-use fewshot_models::{
-    BnStatistics, Conv4, EfficientNetLiteConfig, Encoder, Preprocessing, Pretrained,
-    ResNet12Config, WideResNetConfig,
-};
+use fewshot_models::{AnyEncoder, BnStatistics, Encoder, EncoderConfig, Preprocessing};
 use rayon::prelude::*;
 
 use super::origin::{BackboneId, BackboneOrigin, TrainedNetwork, sha256};
-use super::published::{Architecture, PublishedWeights, network_of_file};
+use super::published::PublishedWeights;
 use super::trained::Parameters;
 use super::{AdaptedModelError, Result};
 use crate::data::{
@@ -34,42 +30,13 @@ const AVERAGED: usize = 128;
 #[derive(Clone, Debug)]
 pub struct PretrainedBackbone<B: Backend> {
     origin: BackboneOrigin,
-    network: Network<B>,
+    network: Arc<AnyEncoder<B>>,
     device: B::Device,
     limits: PictureLimits,
 }
 
-#[derive(Clone, Debug)]
-enum Network<B: Backend> {
-    /// Trained here.
-    Conv4(Box<Conv4<B>>),
-    Published {
-        network: Arc<dyn Embeds<B>>,
-        /// Images that a core of a host embeds at a time: several where weights are large beside what is made of an image.
-        on_a_core: usize,
-    },
-}
-
 /// The name of a class, its embeddings, and something else that is made of each picture.
 type EmbeddedClass<T> = (String, Vec<f32>, Vec<T>);
-
-/// An encoder of any type, which normalises by its running averages.
-trait Embeds<B: Backend>: Debug + Send + Sync {
-    fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2>;
-
-    /// Number of its parameters.
-    fn parameters(&self) -> usize;
-}
-
-impl<B: Backend, E: Encoder<B> + Sync> Embeds<B> for E {
-    fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
-        self.encode(images, BnStatistics::Running)
-    }
-
-    fn parameters(&self) -> usize {
-        Module::num_params(self)
-    }
-}
 
 impl<B: Backend> PretrainedBackbone<B> {
     /// The network of this name with the weights of a file, safetensors or PyTorch's.
@@ -90,9 +57,9 @@ impl<B: Backend> PretrainedBackbone<B> {
         sha256: String,
         device: &B::Device,
     ) -> Result<Self> {
-        refuse_others(published, file, &sha256)?;
+        published.refuse_others(file, &sha256)?;
         let name = published.name;
-        let (network, preprocessing) = Network::load(published.architecture, file, device)?;
+        let (network, preprocessing) = load(&published.config(), file, device)?;
         let id = BackboneId { name: name.to_owned(), sha256, file: absolute(file), preprocessing };
         Ok(Self::new(BackboneOrigin::Published(id), network, device))
     }
@@ -135,8 +102,8 @@ impl<B: Backend> PretrainedBackbone<B> {
             None => id.locate()?,
         };
         let published = PublishedWeights::named(&id.name)?;
-        refuse_others(published, &file, &id.sha256)?;
-        let (network, preprocessing) = Network::load(published.architecture, &file, device)?;
+        published.refuse_others(&file, &id.sha256)?;
+        let (network, preprocessing) = load(&published.config(), &file, device)?;
         if preprocessing != id.preprocessing {
             return Err(AdaptedModelError::OtherPreprocessing { backbone: id.name.clone() });
         }
@@ -148,15 +115,20 @@ impl<B: Backend> PretrainedBackbone<B> {
     ///
     /// # Panics
     /// When the encoder has another configuration than its origin says.
-    pub fn trained(encoder: Conv4<B>, origin: TrainedNetwork, device: &B::Device) -> Self {
-        let configured = origin.conv4.init::<B>(device).architecture();
+    pub fn trained(
+        encoder: impl Into<AnyEncoder<B>>,
+        origin: TrainedNetwork,
+        device: &B::Device,
+    ) -> Self {
+        let encoder = encoder.into().with_normalization(origin.network.normalization());
+        let configured = origin.network.init::<B>(device).architecture();
         assert_eq!(encoder.architecture(), configured, "the encoder and its configuration");
-        let network = Network::Conv4(Box::new(encoder));
-        Self::new(BackboneOrigin::Trained(origin), network, device)
+        Self::new(BackboneOrigin::Trained(origin), encoder, device)
     }
 
-    fn new(origin: BackboneOrigin, network: Network<B>, device: &B::Device) -> Self {
-        Self { origin, network, device: device.clone(), limits: PictureLimits::default() }
+    fn new(origin: BackboneOrigin, network: AnyEncoder<B>, device: &B::Device) -> Self {
+        let (network, limits) = (Arc::new(network), PictureLimits::default());
+        Self { origin, network, device: device.clone(), limits }
     }
 
     /// The same with other limits for pictures in files.
@@ -181,37 +153,34 @@ impl<B: Backend> PretrainedBackbone<B> {
         let mut broken = Vec::new();
         let images = each_picture(&files, self.limits, image, &mut broken)?;
         none_broken(files.len(), broken)?;
-        if let (Network::Conv4(network), false) = (&mut self.network, images.is_empty()) {
+        if let (BackboneOrigin::Trained(_), false) = (&self.origin, images.is_empty()) {
             let ImageShape { channels, height, width } = preparation.image();
             let shape = [images.len(), channels, height, width];
             let images = Tensor::from_data(TensorData::new(images.concat(), shape), &self.device);
-            **network = network.as_ref().clone().with_averages_of(images);
+            self.network = Arc::new(self.network.as_ref().clone().with_averages_of(images));
         }
         Ok(self)
     }
 
     /// Parameters that go into a model's file: of a network that was trained here.
     pub(super) fn parameters(&self) -> Option<Parameters> {
-        match &self.network {
-            Network::Conv4(network) => Some(Parameters::of(network)),
-            _ => None,
+        match &self.origin {
+            BackboneOrigin::Trained(_) => Some(Parameters::of(&*self.network)),
+            BackboneOrigin::Published(_) => None,
         }
     }
 
     /// Values of an embedding.
     pub(super) fn length(&self) -> Result<usize> {
         match &self.origin {
-            BackboneOrigin::Trained(network) => Ok(network.conv4.features()),
+            BackboneOrigin::Trained(network) => Ok(network.network.features()),
             BackboneOrigin::Published(id) => Ok(PublishedWeights::named(&id.name)?.features),
         }
     }
 
     /// Memory that its parameters take.
     pub fn bytes(&self) -> Bytes {
-        let parameters = match &self.network {
-            Network::Conv4(network) => Module::num_params(network.as_ref()),
-            Network::Published { network, .. } => network.parameters(),
-        };
+        let parameters = Module::<B>::num_params(&*self.network);
         Bytes((parameters * size_of::<f32>()) as u64)
     }
 
@@ -251,15 +220,12 @@ impl<B: Backend> PretrainedBackbone<B> {
         let encoded = |images: &[f32]| {
             let shape = [images.len() / values, channels, height, width];
             let images = Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device);
-            self.network.embed(images).into_data().iter::<f32>().collect()
+            self.network.encode(images, BnStatistics::Running).into_data().iter::<f32>().collect()
         };
         let rows: Vec<Vec<f32>> = match route::<B>() {
             // Maps of few pictures stay in the cache of a core; those of a batch do not.
             Route::Host(_) => {
-                let batch = match self.network {
-                    Network::Conv4(_) => 1,
-                    Network::Published { on_a_core, .. } => on_a_core,
-                };
+                let batch = self.on_a_core();
                 // Within the pool, where a part of an operation costs the least to share.
                 rayon::scope(|_| images.par_chunks(batch * values).map(encoded).collect())
             }
@@ -268,6 +234,16 @@ impl<B: Backend> PretrainedBackbone<B> {
         let (rows, count) = (rows.concat(), images.len() / values);
         let length = rows.len().checked_div(count).unwrap_or(0);
         (rows, length)
+    }
+
+    /// Images that a core of a host embeds at a time: several where weights are large beside what is made of an image.
+    fn on_a_core(&self) -> usize {
+        let transformer = match &self.origin {
+            BackboneOrigin::Trained(of) => matches!(of.network, EncoderConfig::Vit(_)),
+            BackboneOrigin::Published(id) => PublishedWeights::named(&id.name)
+                .is_ok_and(|of| matches!(of.config(), EncoderConfig::Vit(_))),
+        };
+        if transformer { 4 } else { 1 }
     }
 
     /// Feature vectors of the pictures in files, and their length; few pictures are in memory at a time.
@@ -350,79 +326,16 @@ fn none_broken(images: usize, broken: Vec<BrokenImage>) -> Result {
     }
 }
 
-impl<B: Backend> Network<B> {
-    fn load(
-        architecture: Architecture,
-        file: &Path,
-        device: &B::Device,
-    ) -> Result<(Self, Preprocessing)> {
-        macro_rules! published {
-            ($config:expr, $on_a_core:expr) => {{
-                let config = $config;
-                Self::published(config.init(device), file, config.preprocessing(), $on_a_core)
-            }};
-        }
-        match architecture {
-            Architecture::Vit(config) => published!(config(), 4),
-            Architecture::EfficientNetLite => published!(EfficientNetLiteConfig::new(), 1),
-            Architecture::ResNet(config) => published!(config(), 1),
-            Architecture::ResNet12 => published!(ResNet12Config::new(), 1),
-            Architecture::WideResNet => published!(WideResNetConfig::new(), 1),
-        }
-    }
-
-    fn published<E: Encoder<B> + Pretrained<B> + Sync + 'static>(
-        network: E,
-        file: &Path,
-        preprocessing: Preprocessing,
-        on_a_core: usize,
-    ) -> Result<(Self, Preprocessing)> {
-        let network = Arc::new(network.load_weights(file)?);
-        Ok((Self::Published { network, on_a_core }, preprocessing))
-    }
-
-    fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
-        match self {
-            Self::Conv4(network) => network.embed(images),
-            Self::Published { network, .. } => network.embed(images),
-        }
-    }
-}
-
-/// Networks of which names and shapes of parameters are the same, but not what is computed of them, are told apart by the hashes of
-/// published files.
-fn refuse_others(network: &PublishedWeights, file: &Path, sha256: &str) -> Result<()> {
-    match network_of_file(sha256) {
-        Some(other) if other != network.name => {
-            let (path, backbone, network) = (file.to_owned(), network.name, other);
-            Err(AdaptedModelError::AnotherNetwork { path, backbone, network })
-        }
-        _ => Ok(()),
-    }
+/// The network with the weights of a file, and the preparation of its images from pictures.
+fn load<B: Backend>(
+    config: &EncoderConfig,
+    file: &Path,
+    device: &B::Device,
+) -> Result<(AnyEncoder<B>, Preprocessing)> {
+    let preprocessing = config.preprocessing().expect("a network with published weights has one");
+    Ok((config.init(device).load_weights(file)?, preprocessing))
 }
 
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// No parameter's name or shape tells the activation, nor a blur.
-    #[test]
-    fn a_published_file_of_a_network_that_only_computes_otherwise_is_refused() {
-        let of = |name| PublishedWeights::named(name).unwrap();
-        let sha256 = |name| of(name).file.unwrap().sha256;
-        let refused = |name, sha256: &str| refuse_others(of(name), Path::new("x.bin"), sha256);
-        let error = refused("clip-b32", sha256("clip-b32-gelu")).unwrap_err().to_string();
-        assert_eq!(error, "x.bin is a published file of clip-b32-gelu, not of clip-b32");
-        let error = refused("clip-b32-gelu", sha256("clip-b32")).unwrap_err().to_string();
-        assert_eq!(error, "x.bin is a published file of clip-b32, not of clip-b32-gelu");
-        let blurred = format!("{:0<64}", "84f4748f");
-        let error = refused("resnet50", &blurred).unwrap_err().to_string();
-        assert_eq!(error, "x.bin is a published file of timm's resnetblur50, not of resnet50");
-        assert!(refused("clip-b32", sha256("clip-b32")).is_ok());
-        assert!(refused("clip-b32", &"0".repeat(64)).is_ok());
-    }
 }

@@ -151,7 +151,7 @@ impl Content {
             }
             BackboneOrigin::Trained(network) => network,
         };
-        network.conv4.precision.check::<B>(device)?;
+        network.network.precision().check::<B>(device)?;
         let parameters = self.parameters.as_ref();
         let parameters = parameters.ok_or("it lacks the weights of its network".to_owned());
         let encoder = parameters.and_then(|of| network.restored::<B>(of, device));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use fewshot_models::{Conv4Config, Preprocessing};
+use fewshot_models::{EncoderConfig, Preprocessing};
 use serde::{Deserialize, Serialize};
 
 use super::published::{PublishedWeights, weights_cache};
@@ -54,7 +54,8 @@ pub enum BackboneOrigin {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainedNetwork {
     /// The network; pictures become images of its shape.
-    pub conv4: Conv4Config,
+    #[serde(flatten)]
+    pub network: EncoderConfig,
     /// Change of dark and bright in pictures, so that they look as the images that it was trained on.
     pub shades: Shades,
     /// The run that trained it, where there was one.
@@ -96,8 +97,8 @@ impl BackboneOrigin {
     pub fn preparation(&self) -> Preparation {
         match self {
             Self::Published(id) => Preparation::Published(id.preprocessing),
-            Self::Trained(TrainedNetwork { conv4, shades, .. }) => {
-                let [channels, height, width] = conv4.image;
+            Self::Trained(TrainedNetwork { network, shades, .. }) => {
+                let [channels, height, width] = network.image();
                 let image = ImageShape::new(channels, height, width);
                 Preparation::Stretched { image, shades: *shades }
             }
@@ -110,8 +111,8 @@ impl fmt::Display for BackboneOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Published(id) => f.write_str(&id.name),
-            Self::Trained(TrainedNetwork { conv4, run, .. }) => {
-                write!(f, "conv{}", conv4.blocks)?;
+            Self::Trained(TrainedNetwork { network, run, .. }) => {
+                f.write_str(&network.name())?;
                 run.as_ref().map_or(Ok(()), |run| write!(f, " of {}", run.name))
             }
         }
@@ -120,8 +121,8 @@ impl fmt::Display for BackboneOrigin {
 
 impl TrainedNetwork {
     /// A network without a known run, which takes pictures with their shades kept.
-    pub fn new(conv4: Conv4Config) -> Self {
-        Self { conv4, shades: Shades::Kept, run: None }
+    pub fn new(network: impl Into<EncoderConfig>) -> Self {
+        Self { network: network.into(), shades: Shades::Kept, run: None }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
-use fewshot_models::{ResNetConfig, VitConfig};
+use fewshot_models::EncoderConfig;
 use serde::Serialize;
 
 use super::{AdaptedModelError, Result};
@@ -24,29 +24,6 @@ pub struct PublishedWeights {
     pub page: &'static str,
     /// The file, where there is one with an address and a checksum.
     pub file: Option<PublishedFile>,
-    /// Takes the weights.
-    #[serde(skip)]
-    pub(super) architecture: Architecture,
-}
-
-/// The architecture of a network with published weights.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Architecture {
-    Vit(fn() -> VitConfig),
-    EfficientNetLite,
-    ResNet(fn() -> ResNetConfig),
-    ResNet12,
-    WideResNet,
-}
-
-impl Architecture {
-    const fn published(
-        self,
-        [name, network, licence, page]: [&'static str; 4],
-        features: usize,
-    ) -> PublishedWeights {
-        PublishedWeights { name, network, features, licence, page, file: None, architecture: self }
-    }
 }
 
 /// A file of weights that can be downloaded and checked.
@@ -70,6 +47,34 @@ impl PublishedWeights {
     pub fn named(name: &str) -> Result<&'static Self> {
         let weights = PUBLISHED_WEIGHTS.iter().find(|weights| weights.name == name);
         weights.ok_or_else(|| unknown(name))
+    }
+
+    const fn new([name, network, licence, page]: [&'static str; 4], features: usize) -> Self {
+        Self { name, network, features, licence, page, file: None }
+    }
+
+    /// The network that takes the weights, for images as they were trained on. Normalisation is left to the
+    /// [preprocessing](EncoderConfig::preprocessing) of pictures.
+    pub fn config(&self) -> EncoderConfig {
+        let on =
+            |side| EncoderConfig::named(self.name, [3, side, side]).expect("a test has all names");
+        let side = on(0).preprocessing().map_or(0, |preprocessing| preprocessing.crop);
+        on(side)
+    }
+
+    /// Refuses a published file of another network. Names and shapes of parameters may be the same where what is computed of
+    /// them is not: such networks are told apart by the hash.
+    ///
+    /// # Errors
+    /// When the file with this sha256 is published for another network.
+    pub fn refuse_others(&self, file: &Path, sha256: &str) -> Result<()> {
+        match network_of_file(sha256) {
+            Some(other) if other != self.name => {
+                let (path, backbone, network) = (file.to_owned(), self.name, other);
+                Err(AdaptedModelError::AnotherNetwork { path, backbone, network })
+            }
+            _ => Ok(()),
+        }
     }
 
     const fn in_file(self, url: &'static str, sha256: &'static str, megabytes: u64) -> Self {
@@ -112,51 +117,51 @@ const TORCHVISION: &str = "https://docs.pytorch.org/vision/stable/models/resnet.
 /// Publications of all networks that embed pictures.
 pub const PUBLISHED_WEIGHTS: [PublishedWeights; 12] = [
     // Its hash and those of the next three as in scripts/conversion/convert_dinov2.py of finegrain-ai/refiners at commit e34b728.
-    Architecture::Vit(VitConfig::dinov2_s14)
-        .published(["dinov2-s", "ViT-S/14, DINOv2", "Apache-2.0", DINOV2], 384)
-        .in_file(
-            "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
-            "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
-            88,
-        ),
-    Architecture::Vit(VitConfig::dinov2_b14)
-        .published(["dinov2-b", "ViT-B/14, DINOv2", "Apache-2.0", DINOV2], 768)
-        .in_file(
-            "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_pretrain.pth",
-            "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
-            346,
-        ),
-    Architecture::Vit(VitConfig::dinov2_s14_reg)
-        .published(["dinov2-s-reg", "ViT-S/14, DINOv2 with registers", "Apache-2.0", DINOV2], 384)
-        .in_file(
-            "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_reg4_pretrain.pth",
-            "f433177089a681826f849f194ece3bb48f4d63fb38d32fc837e3dc7a4e5641fb",
-            88,
-        ),
-    Architecture::Vit(VitConfig::dinov2_b14_reg)
-        .published(["dinov2-b-reg", "ViT-B/14, DINOv2 with registers", "Apache-2.0", DINOV2], 768)
-        .in_file(
-            "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_reg4_pretrain.pth",
-            "73182a088cf94833c94b1666d1c99e02fe87e2007bff57b564fb6206e25dba71",
-            346,
-        ),
+    PublishedWeights::new(["dinov2-s", "ViT-S/14, DINOv2", "Apache-2.0", DINOV2], 384).in_file(
+        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
+        "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
+        88,
+    ),
+    PublishedWeights::new(["dinov2-b", "ViT-B/14, DINOv2", "Apache-2.0", DINOV2], 768).in_file(
+        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_pretrain.pth",
+        "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
+        346,
+    ),
+    PublishedWeights::new(
+        ["dinov2-s-reg", "ViT-S/14, DINOv2 with registers", "Apache-2.0", DINOV2],
+        384,
+    )
+    .in_file(
+        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_reg4_pretrain.pth",
+        "f433177089a681826f849f194ece3bb48f4d63fb38d32fc837e3dc7a4e5641fb",
+        88,
+    ),
+    PublishedWeights::new(
+        ["dinov2-b-reg", "ViT-B/14, DINOv2 with registers", "Apache-2.0", DINOV2],
+        768,
+    )
+    .in_file(
+        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_reg4_pretrain.pth",
+        "73182a088cf94833c94b1666d1c99e02fe87e2007bff57b564fb6206e25dba71",
+        346,
+    ),
     // Hugging Face names the content of this file and the next by these hashes, and programs that pin their revisions have them.
-    Architecture::Vit(VitConfig::clip_b32)
-        .published(["clip-b32", "ViT-B/32, CLIP of OpenAI", "MIT", CLIP], 512)
-        .in_file(
-            "https://huggingface.co/timm/vit_base_patch32_clip_224.openai/resolve/\
+    PublishedWeights::new(["clip-b32", "ViT-B/32, CLIP of OpenAI", "MIT", CLIP], 512).in_file(
+        "https://huggingface.co/timm/vit_base_patch32_clip_224.openai/resolve/\
          a6f597a30f7b82c51704746581f9a4e41421e878/open_clip_model.safetensors",
-            "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
-            605,
-        ),
-    Architecture::Vit(VitConfig::clip_b32_gelu)
-        .published(["clip-b32-gelu", "ViT-B/32, CLIP of LAION, GELU", "MIT", OPEN_CLIP], 512)
-        .in_file(
-            "https://huggingface.co/laion/CLIP-ViT-B-32-laion2B-s34B-b79K/resolve/\
+        "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
+        605,
+    ),
+    PublishedWeights::new(
+        ["clip-b32-gelu", "ViT-B/32, CLIP of LAION, GELU", "MIT", OPEN_CLIP],
+        512,
+    )
+    .in_file(
+        "https://huggingface.co/laion/CLIP-ViT-B-32-laion2B-s34B-b79K/resolve/\
          1a25a446712ba5ee05982a381eed697ef9b435cf/open_clip_model.safetensors",
-            "ac4f8c4b88af6d963118cbf40ad93176d092abbedfcb752601ae1866352656e6",
-            605,
-        ),
+        "ac4f8c4b88af6d963118cbf40ad93176d092abbedfcb752601ae1866352656e6",
+        605,
+    ),
     // Computed from the package; the first 8 digits are in the name of the file as published.
     PublishedWeights {
         file: Some(PublishedFile {
@@ -167,33 +172,31 @@ pub const PUBLISHED_WEIGHTS: [PublishedWeights; 12] = [
             sha256: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
             megabytes: 19,
         }),
-        ..Architecture::EfficientNetLite.published(
+        ..PublishedWeights::new(
             ["efficientnet-lite0", "EfficientNet-Lite0, ImageNet", "Apache-2.0", LITE0],
             1280,
         )
     },
     // torchvision publishes the first 8 digits, in the names of its files; of two, programs that pin them have the rest.
-    Architecture::ResNet(ResNetConfig::resnet18)
-        .published(["resnet18", "ResNet-18, ImageNet", "BSD-3-Clause", TORCHVISION], 512)
+    PublishedWeights::new(["resnet18", "ResNet-18, ImageNet", "BSD-3-Clause", TORCHVISION], 512)
         .in_file(
             "https://download.pytorch.org/models/resnet18-f37072fd.pth",
             "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
             47,
         ),
-    Architecture::ResNet(ResNetConfig::resnet34)
-        .published(["resnet34", "ResNet-34, ImageNet", "BSD-3-Clause", TORCHVISION], 512)
+    PublishedWeights::new(["resnet34", "ResNet-34, ImageNet", "BSD-3-Clause", TORCHVISION], 512)
         .in_file("https://download.pytorch.org/models/resnet34-b627a593.pth", "b627a593", 87),
-    Architecture::ResNet(ResNetConfig::resnet50)
-        .published(["resnet50", "ResNet-50, ImageNet", "BSD-3-Clause", TORCHVISION], 2048)
+    PublishedWeights::new(["resnet50", "ResNet-50, ImageNet", "BSD-3-Clause", TORCHVISION], 2048)
         .in_file(
             "https://download.pytorch.org/models/resnet50-0676ba61.pth",
             "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
             103,
         ),
-    Architecture::ResNet12
-        .published(["resnet12", "ResNet-12, FEAT on mini-ImageNet", "MIT", FEAT], 640),
-    Architecture::WideResNet
-        .published(["wrn-28-10", "WRN-28-10, S2M2 on mini-ImageNet", "CC-BY-NC-SA-4.0", S2M2], 640),
+    PublishedWeights::new(["resnet12", "ResNet-12, FEAT on mini-ImageNet", "MIT", FEAT], 640),
+    PublishedWeights::new(
+        ["wrn-28-10", "WRN-28-10, S2M2 on mini-ImageNet", "CC-BY-NC-SA-4.0", S2M2],
+        640,
+    ),
 ];
 
 /// Other files and their networks, by the sha256 as far as it is published: `pytorch_model.bin` of openai/clip-vit-base-patch32 at
@@ -205,7 +208,7 @@ const ALSO_PUBLISHED: [(&str, &str); 3] = [
 ];
 
 /// The network that a file with this sha256 is published for, where that is known.
-pub(super) fn network_of_file(sha256: &str) -> Option<&'static str> {
+fn network_of_file(sha256: &str) -> Option<&'static str> {
     let here = |of: &&PublishedWeights| of.file.is_some_and(|file| sha256.starts_with(file.sha256));
     let also = || ALSO_PUBLISHED.iter().find(|(beginning, _)| sha256.starts_with(beginning));
     let here = PUBLISHED_WEIGHTS.iter().find(here).map(|of| of.name);
@@ -219,21 +222,15 @@ fn unknown(name: &str) -> AdaptedModelError {
 
 #[cfg(test)]
 mod tests {
-    use fewshot_models::{EfficientNetLiteConfig, ResNet12Config, WideResNetConfig};
-
     use super::*;
 
     #[test]
     fn every_network_is_listed_with_its_features() {
         for weights in PUBLISHED_WEIGHTS {
-            let features = match weights.architecture {
-                Architecture::Vit(config) => config().features(),
-                Architecture::EfficientNetLite => EfficientNetLiteConfig::new().features(),
-                Architecture::ResNet(config) => config().features(),
-                Architecture::ResNet12 => ResNet12Config::new().features(),
-                Architecture::WideResNet => WideResNetConfig::new().features(),
-            };
-            assert_eq!(weights.features, features, "{}", weights.name);
+            let config = weights.config();
+            assert_eq!((config.features(), config.check()), (weights.features, Ok(())));
+            assert_eq!(config.name(), weights.name);
+            assert!(config.preprocessing().is_some(), "{}", weights.name);
         }
     }
 
@@ -273,5 +270,22 @@ mod tests {
         let own = folder.path().join(name("b627a593"));
         fs::write(&own, b"own").unwrap();
         assert_eq!(weights.cached_in(folder.path()), Some(own));
+    }
+
+    /// No parameter's name or shape tells the activation, nor a blur.
+    #[test]
+    fn a_published_file_of_a_network_that_only_computes_otherwise_is_refused() {
+        let of = |name| PublishedWeights::named(name).unwrap();
+        let sha256 = |name| of(name).file.unwrap().sha256;
+        let refused = |name, sha256: &str| of(name).refuse_others(Path::new("x.bin"), sha256);
+        let error = refused("clip-b32", sha256("clip-b32-gelu")).unwrap_err().to_string();
+        assert_eq!(error, "x.bin is a published file of clip-b32-gelu, not of clip-b32");
+        let error = refused("clip-b32-gelu", sha256("clip-b32")).unwrap_err().to_string();
+        assert_eq!(error, "x.bin is a published file of clip-b32, not of clip-b32-gelu");
+        let blurred = format!("{:0<64}", "84f4748f");
+        let error = refused("resnet50", &blurred).unwrap_err().to_string();
+        assert_eq!(error, "x.bin is a published file of timm's resnetblur50, not of resnet50");
+        assert!(refused("clip-b32", sha256("clip-b32")).is_ok());
+        assert!(refused("clip-b32", &"0".repeat(64)).is_ok());
     }
 }

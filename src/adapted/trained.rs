@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_models::Conv4;
+use fewshot_models::AnyEncoder;
 
 use super::origin::TrainedNetwork;
 use crate::adapt::{filled, slots, values};
@@ -22,9 +22,9 @@ impl TrainedNetwork {
         &self,
         parameters: &Parameters,
         device: &B::Device,
-    ) -> Result<Conv4<B>, String> {
-        let config = &self.conv4;
-        let [channels, ..] = config.image;
+    ) -> Result<AnyEncoder<B>, String> {
+        let config = &self.network;
+        let [channels, ..] = config.image();
         config.check().map_err(|error| error.to_string())?;
         if ![1, 3].contains(&channels) {
             return Err(format!("images of its network have {channels} channels, not 1 or 3"));
@@ -34,7 +34,7 @@ impl TrainedNetwork {
             let needed = needed.map_or("uncountable".to_owned(), |needed| needed.to_string());
             return Err(format!("its network has {needed} parameters, of which it holds {held}"));
         }
-        let network = self.conv4.init::<B>(device);
+        let network = config.init::<B>(device);
         if listed(&network) != parameters.list {
             return Err("its weights are of another network than it says".to_owned());
         }
@@ -53,30 +53,39 @@ impl TrainedNetwork {
 }
 
 impl Parameters {
-    pub(super) fn of<B: Backend>(network: &Conv4<B>) -> Self {
+    pub(super) fn of<B: Backend>(network: &AnyEncoder<B>) -> Self {
         let each = values::<B, _>(network).into_iter();
         let values = each.flat_map(|of| of.into_data().iter::<f32>().collect::<Vec<_>>());
         Self { list: listed(network), values: values.collect() }
     }
 }
 
-fn listed<B: Backend>(network: &Conv4<B>) -> Vec<(String, Vec<usize>)> {
+fn listed<B: Backend>(network: &AnyEncoder<B>) -> Vec<(String, Vec<usize>)> {
     slots::<B, _>(network).into_iter().map(|slot| (slot.path, slot.shape)).collect()
 }
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use burn::backend::Flex;
-    use fewshot_models::{BnStatistics, Conv4Config, Encoder};
+    use fewshot_models::{BnStatistics, Conv4Config, Encoder, EncoderConfig};
 
     use super::*;
 
-    fn network() -> (TrainedNetwork, Conv4<Flex>) {
-        let config = Conv4Config::new([1, 16, 16]).with_channels(4).with_context(3);
+    fn config() -> Conv4Config {
+        Conv4Config::new([1, 16, 16]).with_channels(4).with_context(3)
+    }
+
+    fn network() -> (TrainedNetwork, AnyEncoder<Flex>) {
+        drawn(config().into())
+    }
+
+    fn drawn(config: EncoderConfig) -> (TrainedNetwork, AnyEncoder<Flex>) {
         let device = Default::default();
         let network = config.init::<Flex>(&device);
         // Running averages are parameters of the file as well.
-        network.encode(Tensor::ones([2, 1, 16, 16], &device), BnStatistics::Track);
+        let [channels, height, width] = config.image();
+        let images = Tensor::ones([2, channels, height, width], &device);
+        network.encode(images, BnStatistics::Track);
         (TrainedNetwork::new(config), network)
     }
 
@@ -102,13 +111,13 @@ mod tests {
         };
         let mut parameters = Parameters::of(&network);
         let other = |conv4: Conv4Config| TrainedNetwork::new(conv4);
-        let wider = other(origin.conv4.clone().with_channels(5));
+        let wider = other(config().with_channels(5));
         assert!(refused(&wider, &parameters).contains("parameters, of which it holds"));
-        let narrower = other(origin.conv4.clone().with_channels(3));
+        let narrower = other(config().with_channels(3));
         assert!(refused(&narrower, &parameters).contains("another network"));
         let small = other(Conv4Config::new([1, 8, 8]));
         assert!(refused(&small, &parameters).contains("do not fit images of 1x8x8"));
-        let two = other(Conv4Config { image: [2, 16, 16], ..origin.conv4.clone() });
+        let two = other(Conv4Config { image: [2, 16, 16], ..config() });
         assert!(refused(&two, &parameters).contains("have 2 channels"));
         parameters.values.truncate(100);
         assert!(refused(&origin, &parameters).contains("of which it holds 100"));

@@ -2,7 +2,7 @@
 
 use fewshot::adapt::Proximal;
 use fewshot::learners::{Annealing, Plastic};
-use fewshot::models::Downsampling;
+use fewshot::models::{AnyEncoder, Downsampling, ResNet12Config};
 use fewshot::plasticity::TraceRule;
 
 use super::*;
@@ -49,4 +49,15 @@ fn a_learner_that_changes_in_the_course_of_training_goes_on_where_a_run_was_stop
     assert_goes_on(|| Maml::implicit(network(), inner(), proximal).unwrap());
     let (features, device) = (config().features(), Default::default());
     assert_goes_on(|| Plastic::<B, _>::new(encoder(), features, WAYS, TraceRule::Oja, &device));
+}
+
+#[test]
+fn any_network_goes_on_where_a_run_was_stopped() {
+    let made = || {
+        let device = Default::default();
+        B::seed(&device, 3);
+        let narrow = ResNet12Config::new().with_channels(1).with_widths([4, 4, 6, 8]);
+        ProtoNet::<B, _>::new(AnyEncoder::from(narrow.init::<B>(&device)))
+    };
+    assert_goes_on(made);
 }

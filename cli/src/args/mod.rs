@@ -2,6 +2,7 @@
 
 mod augment;
 mod device;
+mod encoder;
 mod episodes;
 mod eval;
 mod inner;
@@ -17,6 +18,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 
 pub(crate) use augment::{AUGMENT_HELP, AugmentArgs};
 pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
+pub(crate) use encoder::{CONV4, EncoderArgs, EncoderSpec};
 pub(crate) use episodes::{EPISODES_HELP, EpisodeListArgs, Sampling, SamplingArgs, TestEpisodes};
 pub(crate) use eval::{EVAL_HELP, EvalArgs};
 pub(crate) use inner::InnerArgs;

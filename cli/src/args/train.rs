@@ -10,8 +10,8 @@ use fewshot::metric::Metric;
 use super::device::placement;
 use super::scale::ScaleArgs;
 use super::{
-    AugmentArgs, BatchNormRule, DeviceArgs, InnerArgs, OptimizerArgs, ReadArgs, SamplingArgs,
-    TestEpisodes, count, one_of, steps,
+    AugmentArgs, BatchNormRule, DeviceArgs, EncoderArgs, InnerArgs, OptimizerArgs, ReadArgs,
+    SamplingArgs, TestEpisodes, count, one_of, steps,
 };
 use crate::data_spec::{DataSpec, specs};
 use crate::method::Method;
@@ -88,7 +88,7 @@ pub(crate) struct TrainArgs {
     #[arg(long)]
     pub(crate) split: Option<Split>,
     /// Side in pixels that images of files are resized to [default: 84; of cifar-fs and fc100 32, of
-    /// meta-album 128, of fonts 28]
+    /// meta-album 128, of fonts 28; with an --encoder that has weights, theirs]
     #[arg(long, value_name = "PIXELS", value_parser = count(1..=4096))]
     pub(crate) image_size: Option<usize>,
     /// Take the brightness alone of images of files
@@ -147,6 +147,8 @@ pub(crate) struct TrainArgs {
     pub(crate) halve_every: Option<usize>,
     #[command(flatten)]
     pub(crate) outer: OptimizerArgs,
+    #[command(flatten)]
+    pub(crate) network: EncoderArgs,
     #[command(flatten)]
     pub(crate) classical: ClassicalArgs,
     #[command(flatten)]

@@ -65,16 +65,19 @@ impl LearnerJob for Embedding<'_> {
             let method = settings.method;
             return Err(usage!("{method} has no embeddings: it adapts its network"));
         };
-        let maps = settings.network()?.maps().map(|size| size.to_string()).join("x");
-        let features = embed_all(on_embeddings, &images, hardware.device())?
+        let maps = settings.network()?.maps();
+        let mut features = embed_all(on_embeddings, &images, hardware.device())?
             .with_metadata("created_by", CREATED_BY)
             .with_metadata("learner", checkpoint.architecture())
             .with_metadata("checkpoint", given.display().to_string())
             .with_metadata("step", checkpoint.progress().step.to_string())
             .with_metadata("data", settings.data.name())
             .with_metadata("split", settings.data.split_name(settings.split))
-            .with_metadata("classes", lower(args.part))
-            .with_metadata("maps", maps);
+            .with_metadata("classes", lower(args.part));
+        if let Some(maps) = maps {
+            let maps = maps.map(|size| size.to_string()).join("x");
+            features = features.with_metadata("maps", maps);
+        }
         write(&features, "images", &args.to)
     }
 }

@@ -30,27 +30,12 @@ pub(super) fn network<B: AutodiffBackend>(
     }
     let settings = RunSettings::from_checkpoint(&checkpoint, &path, None, None)?;
     let method = settings.method;
-    let encoder = match method {
-        Method::Plastic => {
-            return Err(usage!(
-                "{name} was trained by plastic, whose network learns by connections of its own: no other method \
-                 can be put on it"
-            ));
-        }
-        Method::MamlPlusPlus => {
-            return Err(usage!(
-                "{name} was trained by maml++, which normalises anew in every inner step: its network embeds \
-                 nothing without them"
-            ));
-        }
-        _ if settings.inner.is_some() => settings.body::<B>(&checkpoint, device)?,
-        _ => settings.encoder::<B>(&checkpoint, device)?,
-    };
+    let encoder = settings.embedder::<B>(&checkpoint, given, device)?;
     let without_averages = settings.inner.is_some().then_some(method);
     let data = settings.data.to_string();
     let run = TrainingRun::new(name.to_string(), (method.to_string(), data), &path)?;
-    let (conv4, shades) = (settings.network()?, settings.shades());
-    let origin = TrainedNetwork { conv4, shades, run: Some(run) };
+    let (network, shades) = (settings.network()?, settings.shades());
+    let origin = TrainedNetwork { network, shades, run: Some(run) };
     let method = match (method, settings.metric) {
         (Method::Protonet, Metric::SquaredEuclidean) => "prototypes",
         _ => super::METHOD,

@@ -6,7 +6,7 @@ use fewshot::models::nn::draw;
 use fewshot::train::{Checkpoint, NamedParameters};
 use serde::{Deserialize, Serialize};
 
-use super::{LearnerJob, RunSettings};
+use super::{EncoderSettings, LearnerJob, RunSettings};
 use crate::checkpoint;
 use crate::method::Method;
 use crate::prelude::*;
@@ -56,6 +56,11 @@ impl Start {
 
     pub(crate) fn origin(&self) -> StartedFrom {
         self.from.clone()
+    }
+
+    /// The encoder of the other run, where it is not its method's own Conv-4.
+    pub(crate) fn encoder(&self) -> Option<EncoderSettings> {
+        self.settings.encoder.clone()
     }
 
     /// Compares the networks of both runs.

@@ -123,12 +123,14 @@ fn refuse_image_options(args: &TrainArgs) -> Result {
     let classical =
         first_given!(args.classical, train, base_logits, label_smoothing, rotation_loss);
     let of_images = of_images.or(first_given!(args.outer, from));
+    let network = first_given!(args.network, encoder);
     let given = of_images
         .or(args.read.given())
         .or(of_tests)
         .or(of_memory)
         .or(classical)
-        .or(args.augment.given());
+        .or(args.augment.given())
+        .or(network);
     given.map_or(Ok(()), |option| Err(usage!("{option} is for images, not for sinusoids")))
 }
 

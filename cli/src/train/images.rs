@@ -12,8 +12,9 @@ use crate::method::Benchmark;
 use crate::prelude::*;
 use crate::report::evaluated;
 use crate::settings::{
-    AugmentSettings, InnerSettings, LearnerJob, OuterStep, RunClasses, RunSettings, Source, Start,
-    StartedFrom, TestRule, number_of_episodes, refuse_sizes_of_training, sampled,
+    AugmentSettings, EncoderSettings, InnerSettings, LearnerJob, OuterStep, RunClasses,
+    RunSettings, Source, Start, StartedFrom, TestRule, number_of_episodes,
+    refuse_sizes_of_training, sampled,
 };
 use crate::training::{Run, Tasks};
 use crate::world::World;
@@ -24,14 +25,16 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     let data = data.absolute();
     let split = args.split.unwrap_or(Split::Vinyals);
     let default = data.default_options()?;
+    let old = resumed(args);
+    let of_weights = image_size_of_weights(args, old.as_ref())?;
     let folder = args.read.over(FolderOptions {
-        size: args.image_size.unwrap_or(default.size),
+        size: args.image_size.or(of_weights).unwrap_or(default.size),
         color: if args.grey { Color::Grey } else { default.color },
         ..default
     });
     let mut splits = data.open(split, folder)?;
-    let old = resumed(args);
     let (from, start) = started(args, old.as_ref())?;
+    let earlier = old.as_ref().and_then(|old| old.encoder.clone());
     let classes = match old {
         None => RunClasses::from_splits(&splits),
         Some(run) if run.data == data && run.folder == folder => {
@@ -64,9 +67,15 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         outer: OuterStep::new(args, inner.is_none().then_some(2000), PACE[0])?,
         precision: args.scale.precision,
         seed: args.seed,
+        encoder: None,
         classes,
         from,
         source: Source::Own,
+    };
+    settings.encoder = match (&args.network.encoder, &start) {
+        (None, Some(start)) => start.encoder(),
+        (None, None) if settings.from.is_some() => earlier,
+        (encoder, _) => EncoderSettings::new(encoder.as_ref(), &settings, earlier)?,
     };
     if let Some(start) = &start {
         start.check(&settings)?;
@@ -99,6 +108,16 @@ fn resumed(args: &TrainArgs) -> Option<RunSettings> {
     let path = RunFolder::last(folder);
     let checkpoint = Checkpoint::read(&path).ok()?;
     checkpoint::settings(&checkpoint, &path).ok()
+}
+
+/// Side of the images that the weights of the encoder were trained on, where no other is asked for; of a run that goes on
+/// its own.
+fn image_size_of_weights(args: &TrainArgs, old: Option<&RunSettings>) -> Result<Option<usize>> {
+    match (&args.network.encoder, old) {
+        (Some(encoder), Some(old)) if encoder.has_weights() => Ok(Some(old.folder.size)),
+        (Some(encoder), None) if args.image_size.is_none() => encoder.image_size(),
+        _ => Ok(None),
+    }
 }
 
 /// The run that training starts from; one that goes on has its parameters already.

@@ -4,6 +4,7 @@ use fewshot::adapt::{Order, SecondOrder};
 use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
 use fewshot::hardware::{Bytes, HardwareError};
 use fewshot::kernels::{Route, route};
+use fewshot::models::EncoderConfig;
 
 use super::images::ImageRun;
 use crate::method::Method;
@@ -37,7 +38,11 @@ impl ImageRun<'_> {
         if budget.is_none() && largest_buffer.is_none() {
             return Ok(at_once);
         }
-        let (config, protocol) = (settings.network()?, tasks.train.largest());
+        let protocol = tasks.train.largest();
+        let config = match settings.network()? {
+            EncoderConfig::Conv4(config) => config,
+            other => return self.without_formula(&other.name(), at_once),
+        };
         let (name, image) = (settings.method.to_string(), config.image);
         let network = Backbone::new(name, image, BackboneConfig::Conv4(config));
         let optimizer = settings.outer.kind();
@@ -61,6 +66,21 @@ impl ImageRun<'_> {
             }
             Err(refused) => Err(refused.into()),
         }
+    }
+
+    /// All tasks, for a network whose memory no formula tells.
+    fn without_formula(&self, name: &str, at_once: usize) -> Result<usize> {
+        if self.args.memory_budget.is_some() && !self.args.scale.auto_batch {
+            return Err(usage!(
+                "the memory that {name} takes is not known: with --memory-budget give --auto-batch, which measures it"
+            ));
+        }
+        if !self.args.scale.auto_batch {
+            print_status(format_args!(
+                "the memory that {name} takes is not known: --auto-batch measures it, --micro-batch 1 takes the least"
+            ));
+        }
+        Ok(at_once)
     }
 
     /// Tasks that are differentiated at once, at least.

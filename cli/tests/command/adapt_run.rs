@@ -88,7 +88,7 @@ fn features_are_those_of_the_learner_on_images_that_it_trains_on() {
     let origin = open(&model).backbone().origin().clone();
     let BackboneOrigin::Trained(network) = origin else { panic!("{origin} is published") };
     let run = network.run.unwrap();
-    assert_eq!((network.conv4, run.method.as_str()), (config, "protonet"));
+    assert_eq!((network.network, run.method.as_str()), (config.into(), "protonet"));
     assert!(run.data.starts_with("folder:") && run.sha256.len() == 64, "{run:?}");
 }
 

@@ -5,6 +5,7 @@ mod adapt_run;
 mod augment;
 mod backbones;
 mod bench;
+mod encoders;
 mod episodes;
 mod formats;
 mod heads;

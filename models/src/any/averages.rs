@@ -15,7 +15,7 @@ impl<B: Backend> AnyEncoder<B> {
     pub fn with_averages_of(self, images: Tensor<B, 4>) -> Self {
         let momentum = match self.network {
             Network::Conv4(network) => {
-                let network = Network::Conv4(network.with_averages_of(images));
+                let network = Network::Conv4(Box::new(network.with_averages_of(images)));
                 return Self { network, ..self };
             }
             Network::Vit(_) => return self,

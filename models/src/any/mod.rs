@@ -49,16 +49,15 @@ pub struct AnyEncoder<B: Backend> {
     normalization: Option<Normalization>,
 }
 
-// A program has one of them.
-#[allow(clippy::large_enum_variant)]
+/// In boxes, since a learner is passed by value, and some networks are too large for the stack of a thread.
 #[derive(Clone, Debug)]
 enum Network<B: Backend> {
-    Conv4(Conv4<B>),
-    ResNet12(ResNet12<B>),
-    ResNet(ResNet<B>),
-    WideResNet(WideResNet<B>),
-    EfficientNetLite(EfficientNetLite<B>),
-    Vit(Vit<B>),
+    Conv4(Box<Conv4<B>>),
+    ResNet12(Box<ResNet12<B>>),
+    ResNet(Box<ResNet<B>>),
+    WideResNet(Box<WideResNet<B>>),
+    EfficientNetLite(Box<EfficientNetLite<B>>),
+    Vit(Box<Vit<B>>),
 }
 
 /// Evaluates an expression with the network that there is.
@@ -80,12 +79,12 @@ macro_rules! map_network {
     ($any:expr, $network:ident => $value:expr) => {{
         use $crate::any::Network;
         match $any {
-            Network::Conv4($network) => Network::Conv4($value),
-            Network::ResNet12($network) => Network::ResNet12($value),
-            Network::ResNet($network) => Network::ResNet($value),
-            Network::WideResNet($network) => Network::WideResNet($value),
-            Network::EfficientNetLite($network) => Network::EfficientNetLite($value),
-            Network::Vit($network) => Network::Vit($value),
+            Network::Conv4($network) => Network::Conv4(Box::new($value)),
+            Network::ResNet12($network) => Network::ResNet12(Box::new($value)),
+            Network::ResNet($network) => Network::ResNet(Box::new($value)),
+            Network::WideResNet($network) => Network::WideResNet(Box::new($value)),
+            Network::EfficientNetLite($network) => Network::EfficientNetLite(Box::new($value)),
+            Network::Vit($network) => Network::Vit(Box::new($value)),
         }
     }};
 }
@@ -97,7 +96,7 @@ macro_rules! from_network {
         $(
             impl<B: Backend> From<$network<B>> for AnyEncoder<B> {
                 fn from(network: $network<B>) -> Self {
-                    Self { network: Network::$network(network), normalization: None }
+                    Self { network: Network::$network(Box::new(network)), normalization: None }
                 }
             }
         )+
@@ -151,7 +150,7 @@ impl<B: Backend> Encoder<B> for AnyEncoder<B> {
     }
 
     fn precision(&self) -> Precision {
-        with_network!(&self.network, network => network.precision())
+        with_network!(&self.network, network => Encoder::<B>::precision(&**network))
     }
 
     fn differentiable(&self) -> Differentiable {

@@ -18,26 +18,26 @@ impl<B: Backend> Module<B> for AnyEncoder<B> {
     }
 
     fn fork(self, device: &B::Device) -> Self {
-        let network = map_network!(self.network, network => Module::<B>::fork(network, device));
+        let network = map_network!(self.network, network => Module::<B>::fork(*network, device));
         Self { network, ..self }
     }
 
     fn to_device(self, device: &B::Device) -> Self {
         let network =
-            map_network!(self.network, network => Module::<B>::to_device(network, device));
+            map_network!(self.network, network => Module::<B>::to_device(*network, device));
         Self { network, ..self }
     }
 
     fn num_params(&self) -> usize {
-        with_network!(&self.network, network => Module::<B>::num_params(network))
+        with_network!(&self.network, network => Module::<B>::num_params(&**network))
     }
 
     fn visit<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
-        with_network!(&self.network, network => Module::<B>::visit(network, visitor));
+        with_network!(&self.network, network => Module::<B>::visit(&**network, visitor));
     }
 
     fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
-        let network = map_network!(self.network, network => Module::<B>::map(network, mapper));
+        let network = map_network!(self.network, network => Module::<B>::map(*network, mapper));
         Self { network, ..self }
     }
 
@@ -62,7 +62,7 @@ impl<B: AutodiffBackend> AutodiffModule<B> for AnyEncoder<B> {
 
     fn from_inner(inner: Self::InnerModule) -> Self {
         let network =
-            map_network!(inner.network, network => AutodiffModule::<B>::from_inner(network));
+            map_network!(inner.network, network => AutodiffModule::<B>::from_inner(*network));
         Self { network, normalization: inner.normalization }
     }
 }

@@ -21,24 +21,24 @@ type Item<B, M, S> = <Of<B, M> as Record<B>>::Item<S>;
 macro_rules! records {
     ($($network:ident),+) => {
         /// Record of an [`AnyEncoder`](super::AnyEncoder).
-        #[allow(missing_docs, clippy::large_enum_variant)]
+        #[allow(missing_docs)]
         pub enum AnyEncoderRecord<B: Backend> {
-            Conv4(Of<B, Conv4<B>>),
-            $($network(Of<B, $network<B>>),)+
+            Conv4(Box<Of<B, Conv4<B>>>),
+            $($network(Box<Of<B, $network<B>>>),)+
         }
 
         /// Form of an [`AnyEncoderRecord`] in a file.
-        #[allow(missing_docs, clippy::large_enum_variant)]
+        #[allow(missing_docs)]
         pub enum AnyEncoderRecordItem<B: Backend, S: PrecisionSettings> {
-            Conv4(Item<B, Conv4<B>, S>),
-            $($network(Item<B, $network<B>, S>),)+
+            Conv4(Box<Item<B, Conv4<B>, S>>),
+            $($network(Box<Item<B, $network<B>, S>>),)+
         }
 
         impl<B: Backend> AnyEncoderRecord<B> {
             pub(super) fn of(network: Network<B>) -> Self {
                 match network {
-                    Network::Conv4(network) => Self::Conv4(network.into_record()),
-                    $(Network::$network(network) => Self::$network(network.into_record()),)+
+                    Network::Conv4(network) => Self::Conv4(Box::new(network.into_record())),
+                    $(Network::$network(network) => Self::$network(Box::new(network.into_record())),)+
                 }
             }
 
@@ -46,10 +46,10 @@ macro_rules! records {
             pub(super) fn loaded(self, network: Network<B>) -> Network<B> {
                 match (network, self) {
                     (Network::Conv4(network), Self::Conv4(record)) => {
-                        Network::Conv4(network.load_record(record))
+                        Network::Conv4(Box::new(network.load_record(*record)))
                     }
                     $((Network::$network(network), Self::$network(record)) => {
-                        Network::$network(network.load_record(record))
+                        Network::$network(Box::new(network.load_record(*record)))
                     })+
                     _ => panic!("the record is of another kind of network"),
                 }
@@ -61,18 +61,18 @@ macro_rules! records {
 
             fn into_item<S: PrecisionSettings>(self) -> Self::Item<S> {
                 match self {
-                    Self::Conv4(record) => AnyEncoderRecordItem::Conv4(record.into_item()),
-                    $(Self::$network(record) => AnyEncoderRecordItem::$network(record.into_item()),)+
+                    Self::Conv4(record) => AnyEncoderRecordItem::Conv4(Box::new(record.into_item())),
+                    $(Self::$network(record) => AnyEncoderRecordItem::$network(Box::new(record.into_item())),)+
                 }
             }
 
             fn from_item<S: PrecisionSettings>(item: Self::Item<S>, device: &B::Device) -> Self {
                 match item {
                     AnyEncoderRecordItem::Conv4(item) => {
-                        Self::Conv4(Record::<B>::from_item::<S>(item, device))
+                        Self::Conv4(Box::new(Record::<B>::from_item::<S>(*item, device)))
                     }
                     $(AnyEncoderRecordItem::$network(item) => {
-                        Self::$network(Record::<B>::from_item::<S>(item, device))
+                        Self::$network(Box::new(Record::<B>::from_item::<S>(*item, device)))
                     })+
                 }
             }
