@@ -237,7 +237,8 @@ mod tests {
         let sampler = augmented("standard");
         assert!(plain().preparer().is_none());
         let preparer = sampler.preparer().unwrap();
-        let batch = sampler.tasks_from::<Flex>(3..6, preparer(3..6).unwrap(), &Default::default());
+        let batch =
+            sampler.tasks_from::<Flex>(3..6, preparer(3..6).unwrap(), &Default::default()).unwrap();
         assert_eq!(values(batch), tasks(&sampler, 3..6));
     }
 
