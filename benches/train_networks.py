@@ -2,11 +2,11 @@
 
 pip install torch torchvision timm safetensors
 python benches/train_networks.py losses FOLDER [NAME...]
-python benches/train_networks.py speed [NAME...] [--steps N]
+python benches/train_networks.py speed STEPS [NAME...]
 
 A step is the loss of a linear classifier on the network's features, its gradients, and SGD with momentum. `losses` writes
 drawn weights, one batch of pictures and the losses of 20 steps on it to the folder; the bench in Rust reads them, takes the same steps and
-prints both. `speed` prints the median milliseconds of a step and the most memory that the steps took above what was there before,
+prints both. `speed` prints the least and the median milliseconds of so many steps and the most memory that the steps took above what was there before,
 of the network as it is and as `channels_last`, the faster first. Freed memory is kept by the allocator, whose pages would
 be faulted in anew in each step otherwise. Linux with glibc. ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 keep PyTorch to AVX2.
 """
@@ -29,6 +29,8 @@ from backbones import ResNet12, WideResNet  # noqa: E402
 
 CLASSES = 64
 STEPS = 20
+# Pictures that losses are compared on.
+FEW = 4
 
 
 def resnet18():
@@ -50,8 +52,9 @@ NETWORKS = {
 }
 
 
-def made(name):
-    make, features, batch, side = NETWORKS[name]
+def made(name, batch=None):
+    make, features, size, side = NETWORKS[name]
+    batch = batch or size
     torch.manual_seed(1)
     network, head = make(), nn.Linear(features, CLASSES)
     for module in network.modules():
@@ -75,7 +78,7 @@ def stepper(network, images, labels, rate):
 
 
 def losses(folder, name):
-    network, images, labels = made(name)
+    network, images, labels = made(name, FEW)
     # Safetensors takes tensors that share no memory.
     state = {key: x.clone() for key, x in network[0].state_dict().items() if x.is_floating_point()}
     save_file(state, folder / f"{name}.safetensors")
@@ -95,26 +98,25 @@ def speed(name, steps):
             network = network.to(memory_format=torch.channels_last)
             images = images.to(memory_format=torch.channels_last)
         times, memory = timed(stepper(network, images, labels, 1e-3), 2, steps)
-        rows.append((1e3 * times[len(times) // 2], memory, way))
-    for milliseconds, memory, way in sorted(rows):
-        print(f"{name:<20}{way:<16}{milliseconds:>12.0f}{memory:>12.0f}", flush=True)
+        rows.append((1e3 * times[0], 1e3 * times[len(times) // 2], memory, way))
+    for least, median, memory, way in sorted(rows):
+        print(f"{name:<20}{way:<16}{least:>12.0f}{median:>12.0f}{memory:>12.0f}", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=["losses", "speed"])
+    parser.add_argument("folder", metavar="FOLDER|STEPS")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NETWORKS))
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=7)
     args = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(args.threads)
     if args.task == "losses":
-        folder, *names = args.names
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for name in names or NETWORKS:
-            losses(Path(folder), name)
-    else:
-        print(f"{'training':<20}{'way':<16}{'ms a step':>12}{'MB':>12}")
+        Path(args.folder).mkdir(parents=True, exist_ok=True)
         for name in args.names or NETWORKS:
-            speed(name, args.steps)
+            losses(Path(args.folder), name)
+    else:
+        print(f"{'ms a step':<20}{'way':<16}{'least':>12}{'median':>12}{'MB':>12}")
+        for name in args.names or NETWORKS:
+            speed(name, int(args.folder))

@@ -1,7 +1,7 @@
 //! Training of whole networks: the losses of PyTorch step after step, or milliseconds and memory of a step.
 //!
 //! `cargo bench --bench train_networks -- losses FOLDER [NAME...]` takes the steps that `benches/train_networks.py` took in that
-//! folder. `-- speed [NAME...]` measures; the same program of Python does likewise by PyTorch.
+//! folder. `-- speed STEPS [NAME...]` measures; the same program of Python does likewise by PyTorch.
 
 use std::fs;
 use std::path::Path;
@@ -117,8 +117,9 @@ fn time(name: &str, [warm_up, steps]: [usize; 2], mut step: impl FnMut() -> f32)
         }
     }
     times.sort_by(f64::total_cmp);
-    let (median, memory) = (times[times.len() / 2], megabytes("VmHWM") - before);
-    println!("{name:<20}{median:>12.0}{memory:>12.0}");
+    let [least, median] = [0, times.len() / 2].map(|at| times[at]);
+    let memory = megabytes("VmHWM") - before;
+    println!("{name:<20}{least:>12.0}{median:>12.0}{memory:>12.0}");
 }
 
 /// Megabytes of this process: `VmRSS` those now, `VmHWM` the peak since [`fresh_peak`]. Linux alone tells.
@@ -173,13 +174,15 @@ fn main() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (task, names) = match &words[..] {
         ["losses", folder, names @ ..] => (Task::Losses(Path::new(folder)), names),
-        ["speed", names @ ..] => (Task::Speed { warm_up: 2, steps: 7 }, names),
-        _ if measures => panic!("losses FOLDER [NAME...], or speed [NAME...]"),
+        ["speed", steps, names @ ..] => {
+            (Task::Speed { warm_up: 2, steps: steps.parse().expect("a number of steps") }, names)
+        }
+        _ if measures => panic!("losses FOLDER [NAME...], or speed STEPS [NAME...]"),
         // Where cargo only tests that benches run.
         _ => (Task::Speed { warm_up: 0, steps: 1 }, &["resnet12"][..]),
     };
     if let Task::Speed { .. } = task {
-        println!("{:<20}{:>12}{:>12}", "training", "ms a step", "MB");
+        println!("{:<20}{:>12}{:>12}{:>12}", "ms a step", "least", "median", "MB");
     }
     let device = Default::default();
     let names = if names.is_empty() { &NAMES[..] } else { names };

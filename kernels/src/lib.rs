@@ -25,7 +25,7 @@
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
 //! | [`depthwise_conv2d`], [`fused_conv2d`] | on a host: convolution of each channel, or of all, with batch-norm by running averages, ReLU6 and residual |
-//! | [`fused_linear`], [`layer_norm`], [`attention`] | on a host: the layers of a transformer that embeds |
+//! | [`fused_linear`], [`layer_norm`], [`attention`] | on a host: the layers of a transformer, and under one level of autodiff their gradients |
 //! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
 //! | [`gather_images`](gather_images()) | on an accelerator: bytes of chosen images to turned and scaled f32, in one pass |
 //! | [`inverse_power`](inverse_power()) | one over the power of inputs, which scales a learning rate to them, with the running mean of that power |
@@ -36,7 +36,8 @@
 //! All but the last ten can be differentiated twice, and stay fused under two levels of autodiff, but
 //! for the second derivatives of scores and loss, which are those of plain operations. The last ten work
 //! below autodiff: on a backend that differentiates they are plain operations, through which gradients
-//! flow, but for images, which have none.
+//! flow, but for images, which have none. The layers of a transformer alone have fused gradients there, where they are
+//! differentiated once.
 //! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once with
 //! the reason. A [`Precision`] has convolutions and matrix products computed in a low type, and all else in

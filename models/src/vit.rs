@@ -99,8 +99,8 @@ struct DropRates {
 impl DropRates {
     const NONE: Self = Self { value: 0.0, path: 0.0 };
 
-    /// Those of the block at `index` of `depth`: skipped branches grow in number from none.
-    fn of_block(self, index: usize, depth: usize) -> Self {
+    /// Shares of the block at `index` of `depth`: skipped branches grow in number from none.
+    fn for_block(self, index: usize, depth: usize) -> Self {
         Self { path: self.path * index as f64 / depth.saturating_sub(1).max(1) as f64, ..self }
     }
 }
@@ -372,7 +372,7 @@ impl<B: Backend> Vit<B> {
         }
         let blocks = self.blocks.iter().enumerate();
         let x = blocks.fold(dropout(x, drop.value), |x, (index, block)| {
-            block.forward(x, n, drop.of_block(index, self.blocks.len()))
+            block.forward(x, n, drop.for_block(index, self.blocks.len()))
         });
         self.norm.forward(x).reshape(shape)
     }

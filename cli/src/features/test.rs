@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use fewshot::data::Features;
-use fewshot::episode::{EpisodeList, EpisodeSizes, FeatureSampler, Protocol, QueryCounts};
+use fewshot::episode::{EpisodeList, FeatureSampler, Protocol, QueryCounts};
 use fewshot::learners::heads::{AnyHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 
@@ -200,7 +200,7 @@ pub(super) fn example(
     FeatureEvaluation {
         method: method.to_owned(),
         settings: json!({}),
-        sizes: EpisodeSizes::Fixed(Protocol::new(5, 1)),
+        sizes: fewshot::episode::EpisodeSizes::Fixed(Protocol::new(5, 1)),
         episodes: 100,
         transductive,
         unbalanced: None,

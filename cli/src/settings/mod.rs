@@ -88,6 +88,9 @@ pub(crate) enum Source {
     OtherFormat,
 }
 
+/// Any head on any network.
+type HeadLearner<B> = EmbeddingLearner<B, AnyEncoder<B>, AnyHead<B>>;
+
 /// Work that is generic over the learner.
 pub(crate) trait LearnerJob {
     fn run<B: AutodiffBackend, L: MetaLearner<B>>(
@@ -250,7 +253,7 @@ impl RunSettings {
         encoder: AnyEncoder<B>,
         config: &EncoderConfig,
         device: &B::Device,
-    ) -> Result<Option<EmbeddingLearner<B, AnyEncoder<B>, AnyHead<B>>>> {
+    ) -> Result<Option<HeadLearner<B>>> {
         let is_head =
             matches!(self.method.family(), Family::Head(of) if of != HeadTraining::Nothing);
         if !is_head {

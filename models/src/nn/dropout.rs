@@ -34,8 +34,8 @@ fn scaled_by_mask<B: Backend, const D: usize>(
         _ if rate <= 0.0 => x,
         _ if rate >= 1.0 => x.zeros_like(),
         _ => {
-            let kept = Distribution::Bernoulli(1.0 - rate);
-            let mask = Tensor::<B, D>::random(shape, kept, &x.device()).cast(x.dtype());
+            let bernoulli = Distribution::Bernoulli(1.0 - rate);
+            let mask = Tensor::<B, D>::random(shape, bernoulli, &x.device()).cast(x.dtype());
             x * (mask / (1.0 - rate))
         }
     }

@@ -41,7 +41,7 @@ fn gradient<H: HostBackend>(
         let part = |index: usize| (&of_image[index * width + head * each..], all);
         let dy = &dy[image * tokens * width..][..tokens * width];
         let operands = [part(0), part(1), part(2), (&dy[head * each..], width)];
-        of_head(body, operands, [tokens, each], out);
+        head_gradients(body, operands, [tokens, each], out);
     });
     let mut gradient = vec![0.0; n * tokens * all];
     gradient.par_chunks_exact_mut(tokens * all).enumerate().for_each(|(image, gradient)| {
@@ -60,7 +60,7 @@ type Rows<'a> = (&'a [f32], usize);
 /// Writes the gradients of queries, keys and values of one head, one after the other.
 ///
 /// With shares `p`: `dv = p^T dy`, `ds = p (dy v^T - sum(p dy v^T)) / sqrt(d)`, `dq = ds k`, `dk = ds^T q`.
-fn of_head(
+fn head_gradients(
     body: &dyn InstructionSet,
     [q, k, v, dy]: [Rows<'_>; 4],
     size @ [tokens, each]: [usize; 2],
