@@ -73,7 +73,7 @@ impl<B: AutodiffBackend> HasAutodiffModule<B> for AnyEncoder<B::InnerBackend> {
 
 impl<B: Backend> fmt::Display for AnyEncoder<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        with_network!(&self.network, network => network.fmt(f))
+        with_network!(&self.network, network => fmt::Display::fmt(&**network, f))
     }
 }
 
