@@ -50,3 +50,16 @@ pub(super) fn clip_norm<B: Backend>(
     let factor = norm.recip() * limit;
     scaled_by_task(gradients, &factor)
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_cut_where_there_is_no_gradient() {
+        let clipped: Gradients<Flex> = clip_norm(vec![None, None], 2, 0.5);
+        assert!(clipped.len() == 2 && clipped.iter().all(Option::is_none));
+    }
+}

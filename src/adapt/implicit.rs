@@ -322,6 +322,25 @@ mod tests {
         }
     }
 
+    /// One tensor has no part in the outer loss, one is frozen, and the third moves: with the Hessian 2
+    /// and `s = 2` its gradient is `v / 2`.
+    #[test]
+    fn only_what_moves_and_matters_has_a_gradient() {
+        let gradient_fn = |_: usize, values: &[Tensor<B, 1>]| {
+            let moving = |index: usize| Some(values[index].clone() * 2.0);
+            vec![moving(0), None, moving(2)]
+        };
+        let loss =
+            |_: usize, values: &[Tensor<B, 1>]| Some((values[1].clone() * values[2].clone()).sum());
+        let proximal = Proximal { strength: 2.0, iterations: 2, damped: false };
+        let values = [vector(&[0.5]), vector(&[3.0]), vector(&[1.0])];
+        let adapted = [true, false, true];
+        let actual = proximal.gradient(&gradient_fn, (&values, &adapted), 1, &loss, 1);
+        assert!(actual.start[..2].iter().all(Option::is_none));
+        let moved = read(actual.start[2].as_ref().unwrap());
+        assert!((moved[0] - 1.5).abs() < 1e-12, "{moved:?}");
+    }
+
     #[test]
     fn the_proximal_term_pulls_towards_the_start() {
         let gradient_fn = |_: usize, values: &[Tensor<B, 1>]| vec![Some(values[0].zeros_like())];

@@ -114,3 +114,28 @@ impl fmt::Display for Mask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_names_one_module_or_several() {
+        let names = || vec!["head".to_owned(), "encoder.blocks.1".to_owned()];
+        for (path, named) in [
+            ("head.weight", true),
+            ("head", true),
+            ("encoder.blocks.1.conv.weight", true),
+            ("encoder.blocks.10.conv.weight", false),
+            ("encoder.blocks.0.conv.weight", false),
+            ("headless.weight", false),
+        ] {
+            assert_eq!(Mask::Only(names()).has(path), named, "{path}");
+            assert_eq!(Mask::Except(names()).has(path), !named, "{path}");
+            assert!(Mask::All.has(path));
+        }
+        assert_eq!(Mask::All.to_string(), "all");
+        assert_eq!(Mask::Only(names()).to_string(), "only head and encoder.blocks.1");
+        assert_eq!(Mask::Except(names()).to_string(), "all but head and encoder.blocks.1");
+    }
+}

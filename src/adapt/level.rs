@@ -93,3 +93,19 @@ pub(crate) fn is_derived<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> b
     let leaf = || tensor.clone().require_grad();
     caught(Vec::new(), Expected::Of(&[Cause::NoLeaf]), leaf).result.is_err()
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+    use burn::nn::{Linear, LinearConfig};
+
+    use super::*;
+
+    #[test]
+    fn a_layer_one_level_up_has_the_weights_that_the_layer_is_drawn_with() {
+        let layer: Linear<Flex> = LinearConfig::new(3, 2).init(&Default::default());
+        let lifted = lift::<Flex, _>(&layer);
+        let [above, below] = [lifted.weight.val().inner(), layer.weight.val()];
+        assert_eq!(above.into_data(), below.into_data());
+    }
+}

@@ -145,3 +145,20 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Register<'_, B> {
         }
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+    use burn::nn::{Linear, LinearConfig};
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "a module has as many tensors as it had")]
+    fn a_value_for_no_tensor_of_a_module_is_refused() {
+        let layer: Linear<Flex> = LinearConfig::new(2, 1).init(&Default::default());
+        let mut all = values(&layer);
+        all.push(all[0].clone());
+        filled(layer, &all);
+    }
+}

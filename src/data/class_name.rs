@@ -110,6 +110,9 @@ mod tests {
             let text = refused(&format!("ca{character}t"));
             assert!(text.ends_with("a character that cannot be seen"), "{text}");
             assert!(class_name(&character.to_string()).is_err());
+            // Between letters that a joiner may join, too.
+            let joins = matches!(character, '\u{200c}' | '\u{200d}');
+            assert_eq!(class_name(&format!("猫{character}犬")).is_ok(), joins, "{character:?}");
         }
         assert!(refused("\u{feff}cat").starts_with("no class can be called \"\\u{feff}cat\""));
         assert!(class_name("خ\u{200c}\u{200d}ه").is_err());

@@ -324,6 +324,17 @@ mod tests {
     }
 
     #[test]
+    fn the_digest_of_a_class_does_not_depend_on_where_the_list_lies() {
+        let digests = || {
+            let files = [("a.png", 1), ("b.png", 2), ("c.png", 3)];
+            let (_root, path) = list(&files, "path,label\na.png,x\nb.png,y\nc.png,z\n");
+            let all = open(&path).unwrap().all().unwrap();
+            (0..3).map(|class| all.files_digest(class).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(digests(), digests());
+    }
+
+    #[test]
     fn a_class_has_one_plain_name() {
         let files = [("a.png", 1), ("b.png", 2), ("c.png", 3)];
         let (_root, path) =

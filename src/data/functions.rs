@@ -129,6 +129,12 @@ mod tests {
         let mean = |value: fn(&Sinusoid) -> f64| drawn.iter().map(value).sum::<f64>() / 2000.0;
         assert!(drawn.iter().all(|wave| (0.1..=5.0).contains(&wave.amplitude)));
         assert!(drawn.iter().all(|wave| (0.0..=std::f64::consts::PI).contains(&wave.phase)));
+        let spread = |value: fn(&Sinusoid) -> f64, [low, high]: [f64; 2]| {
+            drawn.iter().any(|wave| value(wave) < low)
+                && drawn.iter().any(|wave| value(wave) > high)
+        };
+        assert!(spread(|wave| wave.amplitude, [0.15, 4.95]));
+        assert!(spread(|wave| wave.phase, [0.03, 3.11]));
         assert!((mean(|wave| wave.amplitude) - 2.55).abs() < 0.15);
         assert!((mean(|wave| wave.phase) - std::f64::consts::FRAC_PI_2).abs() < 0.1);
         let (inputs, _) = waves.draw(1, 0, 2000);

@@ -99,6 +99,12 @@ mod tests {
             r#"{"image_column_name": "file", "category_column_name": "class"}"#,
         );
         assert_eq!(open(root.path(), 0).unwrap().classes(), [1, 1, 1]);
+        let repeated = |text: String| {
+            put(root.path(), "labels.csv", text);
+            meta_album(root.path(), &ReadOptions::square(4), 0).unwrap().repeated_rows
+        };
+        assert_eq!(repeated(format!("file,class,SUPER_CATEGORY\n{rows}")), 0);
+        assert_eq!(repeated(format!("file,class,SUPER_CATEGORY\n{rows}4.jpg,owl,bird\n")), 1);
         put(root.path(), "info.json", "{");
         assert!(open(root.path(), 0).unwrap_err().contains("info.json: EOF"));
     }

@@ -242,6 +242,12 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "a thumbnail has pixels")]
+    fn a_thumbnail_without_pixels_is_refused() {
+        picture(4, 4).thumbnail(0);
+    }
+
+    #[test]
     fn a_picture_of_one_pixel_can_be_prepared() {
         let prepared = Picture::from_rgb(1, 1, vec![127, 127, 127]).unwrap();
         let prepared = prepared.prepared(&Preprocessing::efficientnet_lite());

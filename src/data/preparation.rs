@@ -92,6 +92,14 @@ mod tests {
     }
 
     #[test]
+    fn a_published_preparation_makes_a_square_of_three_channels() {
+        let picture = Picture::from_rgb(2, 3, vec![90; 18]).unwrap();
+        let how = Preparation::Published(Preprocessing { crop: 5, ..Preprocessing::torchvision() });
+        assert_eq!(how.image(), ImageShape::new(3, 5, 5));
+        assert_eq!(how.apply(&picture).len(), how.image().values());
+    }
+
+    #[test]
     fn photographs_are_turned_for_readers_as_for_pictures() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("class")).unwrap();

@@ -118,3 +118,20 @@ impl TaskSource for RegressionSampler {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Sinusoids;
+
+    #[test]
+    fn a_sampler_says_what_it_was_made_with() {
+        let sampler = RegressionSampler::new(Sinusoids::default(), 5, 7, 3).unwrap();
+        assert_eq!((sampler.shots(), sampler.queries(), sampler.seed()), (5, 7, 3));
+        let settings = sampler.settings();
+        assert_eq!((&settings["shots"], &settings["queries"]), (&json!(5), &json!(7)));
+        for sizes in [[0, 7], [5, 0], [(1 << 24) + 1, 7]] {
+            assert!(RegressionSampler::new(Sinusoids::default(), sizes[0], sizes[1], 3).is_err());
+        }
+    }
+}

@@ -380,3 +380,44 @@ impl ImageSet {
         EpisodeSampler::new(self.clone(), protocol, seed)
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+
+    use super::*;
+    use crate::data::{ImageShape, Rotations};
+
+    #[test]
+    fn a_class_in_each_turn_is_a_base_class_where_turns_are_drawn() {
+        let names = ["a", "b", "c"].map(|name| (name.to_owned(), 2));
+        let set = ImageSet::new(ImageShape::new(1, 2, 2), vec![0; 24], names).unwrap();
+        let turned = set.clone().with_rotations(Rotations::PerClassAndEpisode).unwrap();
+        for (set, turns) in [(set, 1), (turned, 4)] {
+            let sampler = set.sampler(Protocol::new(3, 1).with_queries(1), 5).unwrap();
+            assert_eq!(sampler.base_classes(), turns * 3);
+            for index in 0..8 {
+                let draws = sampler.episode(index).classes;
+                let expected: Vec<_> = draws
+                    .iter()
+                    .map(|draw| {
+                        turns * draw.class + if turns == 4 { draw.turn as usize } else { 0 }
+                    })
+                    .collect();
+                let batch = sampler.batch::<Flex>([index], &Default::default());
+                assert_eq!(batch.classes(), Some(&expected[..]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_test_has_a_task_at_least_in_a_batch() {
+        let one = |ways: usize| {
+            let names = (0..ways).map(|class| (class.to_string(), 21));
+            let set = ImageSet::new(ImageShape::new(1, 1, 1), vec![0; ways * 21], names).unwrap();
+            let sampler = set.sampler(Protocol::new(ways, 1).with_queries(20), 9).unwrap();
+            (sampler.test_batch_size(), sampler.seed())
+        };
+        assert_eq!([one(2), one(19), one(20)], [(9, 9), (1, 9), (1, 9)]);
+    }
+}

@@ -166,3 +166,18 @@ impl<B: Backend> Network<B> for Mlp<B> {
         Encoder::architecture(self)
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+    use fewshot_models::MlpConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_network_of_curves_has_as_many_outputs_as_its_last_layer() {
+        let mlp: Mlp<Flex> = MlpConfig::new(1).with_layers(vec![4, 3]).init(&Default::default());
+        assert_eq!(Network::<Flex>::output_size(&mlp), 3);
+        assert_eq!(Network::<Flex>::head(&mlp), "layers.1");
+    }
+}

@@ -460,6 +460,7 @@ fn first_order_serves_every_layer_of_burn() {
     let names: Vec<_> = names.iter().map(|name| format!("network.{name}")).collect();
     assert_eq!(found.keys().cloned().collect::<Vec<_>>(), names);
     assert!(found.values().flatten().all(|value| value.is_finite()));
+    assert!(learner.architecture().contains("stock"), "{}", learner.architecture());
     // In the test as well, where nothing is differentiated twice.
     let batch = Golden::read().networks["conv_stride"].batch::<Flex>(WAYS, DType::F32);
     let logits = learner.valid().adapt(&batch.support).predict(batch.queries.clone());
@@ -472,7 +473,8 @@ fn a_layer_that_cannot_be_differentiated_twice_is_named() {
     let error = learner.check(&episodes()).unwrap_err();
     let AdaptError::NotTwice { layer, places, .. } = &error else { panic!("{error}") };
     assert_eq!(*layer, "Linear");
-    assert!(places.contains(&"encoder.layer".to_owned()), "{places:?}");
+    assert_eq!(places, &["encoder.layer", "head"]);
+    assert!(error.to_string().contains("; it is among encoder.layer, head;"), "{error}");
     // A trainer says so before it begins.
     let glyphs = Glyphs::generate(&GlyphsConfig { size: 8, ..GlyphsConfig::default() }).train;
     let trainer = MetaTrainer::new(learner, Adam::new().init())
@@ -484,6 +486,8 @@ fn a_layer_that_cannot_be_differentiated_twice_is_named() {
     let energy = |layer: &BurnLinear<Autodiff<B>>| layer.forward(inputs()).powi_scalar(2).mean();
     let error = adapt(&layer, energy, &InnerLoop::new(1, 0.1)).unwrap_err();
     assert!(error.to_string().contains("gradient of Linear"), "{error}");
+    let refused = adapt(&self::layer(), self::energy, &InnerLoop::new(1, f64::NAN)).unwrap_err();
+    assert!(matches!(refused, AdaptError::Setting { name: "rate", .. }), "{refused}");
     // Nothing was left locked, and on a plain backend one derivative is enough.
     assert!(adapt(&self::layer(), self::energy, &InnerLoop::new(1, 0.1)).is_ok());
     let energy = |layer: &BurnLinear<B>| layer.forward(inputs()).powi_scalar(2).mean();
@@ -534,6 +538,28 @@ fn inner_loops_that_make_no_sense_are_refused() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn implicit_gradients_want_a_strength_and_an_iteration() {
+    let proximal = Proximal { strength: 2.0, iterations: 1, damped: false };
+    for (proximal, setting) in [
+        (Proximal { strength: 0.0, ..proximal }, "proximal strength"),
+        (Proximal { strength: f64::INFINITY, ..proximal }, "proximal strength"),
+        (Proximal { iterations: 0, ..proximal }, "conjugate gradients"),
+    ] {
+        let network = stock(Order::First).network().clone();
+        let error = Maml::implicit(network, InnerLoop::new(1, 0.1), proximal).map(drop);
+        let refused =
+            matches!(error, Err(AdaptError::Setting { name: found, .. }) if found == setting);
+        assert!(refused, "{error:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "a network has at least one lane")]
+fn a_network_without_lanes_is_refused() {
+    let _ = stock(Order::First).with_lanes(0);
 }
 
 #[test]

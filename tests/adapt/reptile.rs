@@ -253,6 +253,9 @@ fn second_moments_go_on_from_batch_to_batch_and_into_the_test() {
         let learner = Maml::reptile(linear(1), inner.clone(), 4).unwrap();
         with(learner, &START[..1], START[1])
     };
+    assert_eq!(learner().settings()["second_moments_last"], true);
+    let network = Encoder::<B>::architecture(learner().network());
+    assert_eq!(learner().architecture(), format!("reptile({network})"));
     for lanes in [1, 2] {
         let learner = learner().with_lanes(lanes);
         let mut squares = [0.0; 2];

@@ -70,24 +70,3 @@ fn queries_have_the_gradient_of_a_linear_layer_and_the_support_has_none() {
     assert_near(queries.grad(&gradients).unwrap(), &first.repeat(6), 1e-6);
     assert!(support.embeddings.grad(&gradients).is_none());
 }
-
-#[test]
-#[should_panic(expected = "one step or more")]
-fn no_steps_are_refused() {
-    let sgd = Sgd { steps: 0, ..Sgd::default() };
-    Baseline { sgd }.fit(Task::new(2, 6, 0.5, 1).support::<Flex>());
-}
-
-#[test]
-#[should_panic(expected = "the learning rate must be positive")]
-fn a_rate_that_is_not_a_number_is_refused() {
-    let sgd = Sgd { rate: f64::NAN, ..Sgd::default() };
-    Baseline { sgd }.fit(Task::new(2, 6, 0.5, 1).support::<Flex>());
-}
-
-#[test]
-#[should_panic(expected = "weight decay must not be negative")]
-fn a_negative_weight_decay_is_refused() {
-    let sgd = Sgd { weight_decay: -0.1, ..Sgd::default() };
-    Baseline { sgd }.fit(Task::new(2, 6, 0.5, 1).support::<Flex>());
-}

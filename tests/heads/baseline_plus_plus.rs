@@ -59,10 +59,3 @@ fn a_class_of_zeros_has_finite_logits() {
     let logits = BaselinePlusPlus::new().fit(support).logits(embeddings);
     assert!(logits.into_data().iter::<f32>().all(f32::is_finite));
 }
-
-#[test]
-#[should_panic(expected = "the scale must be positive")]
-fn a_scale_of_zero_is_refused() {
-    let head = BaselinePlusPlus { scale: 0.0, ..BaselinePlusPlus::new() };
-    head.fit(Task::new(2, 6, 0.8, 1).support::<Flex>());
-}

@@ -88,10 +88,3 @@ fn supports_that_nearly_cancel_have_finite_logits() {
         assert!(values(found).iter().all(|logit| logit.abs() <= 40.0));
     }
 }
-
-#[test]
-#[should_panic(expected = "a scale is above 0 and up to 40, found NaN")]
-fn a_scale_is_a_number() {
-    let head = BdCspn { scale: f64::NAN, ..BdCspn::new() };
-    head.logits(support::<Flex>(&drawn(12, 6), &LABELS, 2), tensor(&drawn(21, 7), [1, 7, 3]));
-}

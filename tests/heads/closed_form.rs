@@ -348,23 +348,3 @@ fn degenerate_tasks_have_finite_logits_and_gradients() {
         }
     }
 }
-
-#[test]
-#[should_panic(expected = "the penalty of a ridge regression must be positive, found 0")]
-fn r2d2_refuses_no_penalty() {
-    R2d2Config::new().with_lambda(0.0).init::<Host>(&Default::default());
-}
-
-#[test]
-#[should_panic(expected = "the C of a machine must be positive, found NaN")]
-fn meta_opt_net_refuses_no_price() {
-    let head = MetaOptNet::<Host>::new(&Default::default());
-    MetaOptNet { c: f64::NAN, ..head }.fit(Golden::read().support(EPISODES[0]));
-}
-
-#[test]
-#[should_panic(expected = "the C of a logistic regression must be positive, found -1")]
-fn a_logistic_regression_refuses_a_negative_price() {
-    let head = LogisticRegression { c: -1.0, ..LogisticRegression::new() };
-    head.fit(Golden::read().support::<Host>(EPISODES[0]));
-}

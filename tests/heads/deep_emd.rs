@@ -144,10 +144,3 @@ fn what_is_no_number_has_logits_that_are_none() {
     assert!(found[..2].iter().all(|logit| logit.is_nan()), "{found:?}");
     assert!(found[2..].iter().all(|logit| logit.is_finite()), "{found:?}");
 }
-
-#[test]
-#[should_panic(expected = "maps [5, 2, 2] have 20 features, found 10")]
-fn maps_of_another_size_are_refused() {
-    let rows = drawn(4 * 10, 77);
-    DeepEmd::new([5, 2, 2]).fit(support::<Flex>(&rows, &LABELS, 2));
-}

@@ -117,9 +117,3 @@ fn gradients_of_all_embeddings_are_central_differences() {
     let difference = (at(h) - at(-h)) / (2.0 * h);
     assert!((difference - along).abs() < 0.01 * along.abs(), "{along} {difference}");
 }
-
-#[test]
-#[should_panic(expected = "maps [3, 2, 2] have 12 features, found 6")]
-fn embeddings_have_the_features_of_a_map() {
-    logits::<Flex>(&Dn4::new(MAP), support(&drawn(36, 7), &LABELS, 3), &[]);
-}

@@ -113,10 +113,3 @@ fn all_parameters_are_learned() {
         weighted(head.fit(support(&rows, &LABELS, 3)).logits(queries.clone()), 6)
     });
 }
-
-#[test]
-#[should_panic(expected = "FEAT of 4 features does not take prototypes [1, 1, 3]")]
-fn embeddings_have_the_configured_features() {
-    let head: Feat<Flex> = head::<Flex>().init(&Default::default());
-    head.fit(support(&drawn(3, 7), &[0], 1));
-}

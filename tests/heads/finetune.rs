@@ -45,10 +45,3 @@ fn logits_are_the_temperature_times_cosines() {
     let fitted = Head::<Flex>::fit(&head, task.support());
     assert_near(fitted.logits(task.queries()), &wanted, 1e-4);
 }
-
-#[test]
-#[should_panic(expected = "the temperature must be positive")]
-fn a_negative_temperature_is_refused() {
-    let head = Finetune { temperature: -1.0, ..Finetune::new() };
-    head.fit(Task::new(2, 6, 0.8, 1).support::<Flex>());
-}

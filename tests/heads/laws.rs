@@ -215,6 +215,41 @@ pub fn no_query_has_no_logits_and_a_single_one_has_some<B: Backend>() {
     }
 }
 
+/// Heads that are fitted without gradients send none back to the embeddings of the support.
+pub fn fitted_heads_send_no_gradient_back<B: Backend>() {
+    let tasks = Tasks::<Autodiff<B>>::new(1);
+    let fitted = [
+        "baseline",
+        "baseline++",
+        "finetune",
+        "bd-cspn",
+        "laplacian-shot",
+        "pt-map",
+        "tim-gd",
+        "tim-adm",
+        "transductive-finetuning",
+    ];
+    let mut known = 0;
+    for head in all::<Autodiff<B>>() {
+        if !fitted.contains(&head.name()) {
+            continue;
+        }
+        known += 1;
+        let x = tasks.support.clone().detach().require_grad();
+        let support = tasks.support().with_embeddings(x.clone());
+        let logits = head.logits(support, tasks.queries.clone().detach().require_grad());
+        // A leaf that the sum does depend on, so that there is a graph.
+        let factor = Tensor::<Autodiff<B>, 1>::ones([1], &x.device()).require_grad();
+        let gradients = (logits.sum() * factor.clone()).backward();
+        assert!(
+            factor.grad(&gradients).is_some() && x.grad(&gradients).is_none(),
+            "{}",
+            head.name()
+        );
+    }
+    assert_eq!(known, fitted.len());
+}
+
 /// Gradients of the embeddings by the sum of weighted logits, for heads that episodes train. Nearest
 /// neighbours change within the step, so that dn4 has a test of its own.
 pub fn gradients_are_central_differences<B: Backend>() {

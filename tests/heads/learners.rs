@@ -4,6 +4,7 @@ use std::slice;
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::AutodiffModule;
+use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Int, Tensor};
 use fewshot::adapt::AdaptError;
 use fewshot::data::GlyphsConfig;
@@ -93,9 +94,16 @@ fn cosine_logits_do_not_depend_on_lengths() {
     let config = BaseClassifierConfig::new(4, 3).with_logits(BaseLogits::Cosine { scale: 10.0 });
     let classes: BaseClassifier<Flex> = config.init(&device);
     let x = Tensor::<Flex, 2>::from_data([[1.0, 2.0, 0.5, -1.0]], &device);
-    let [one, other] = [x.clone(), x * 7.0].map(|x| classes.logits(x).into_data());
+    let [one, other] = [x.clone(), x.clone() * 7.0].map(|x| classes.logits(x).into_data());
     one.assert_approx_eq::<f32>(&other, Default::default());
     assert!(one.iter::<f32>().all(|value| value.abs() <= 10.0));
+    let scaled = |scale: f64| {
+        Flex::seed(&device, 3);
+        let config = BaseClassifierConfig::new(4, 3).with_logits(BaseLogits::Cosine { scale });
+        config.init::<Flex>(&device).logits(x.clone())
+    };
+    let doubled = (scaled(10.0) * 2.0).into_data();
+    scaled(20.0).into_data().assert_approx_eq::<f32>(&doubled, Default::default());
 }
 
 #[test]

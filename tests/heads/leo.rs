@@ -289,15 +289,3 @@ fn one_class_one_shot_and_features_of_zero_have_finite_logits() {
         }
     }
 }
-
-#[test]
-#[should_panic(expected = "LEO of 4 features does not take embeddings [1, 1, 3]")]
-fn embeddings_have_the_configured_features() {
-    head::<Flex>(config()).fit(support(&drawn(3, 7), &[0], 1));
-}
-
-#[test]
-#[should_panic(expected = "must not be negative")]
-fn rates_are_numbers() {
-    let _: Leo<Flex> = LeoConfig::new(D).with_rate(f64::NAN).init(&Default::default());
-}

@@ -24,6 +24,7 @@ mod meta_baseline;
 mod numbers;
 mod prototypes;
 mod pt_map;
+mod refusals;
 mod relation_net;
 mod simple_cnaps;
 mod simple_shot;
@@ -40,5 +41,6 @@ on_every_backend! {
     queries_at_their_class_are_classified
     equal_embeddings_have_finite_logits
     no_query_has_no_logits_and_a_single_one_has_some
+    fitted_heads_send_no_gradient_back
     gradients_are_central_differences
 }

@@ -24,9 +24,3 @@ fn the_scale_is_learned() {
         weighted(head.fit(support(&rows, &LABELS, 2)).logits(queries.clone()), 5)
     });
 }
-
-#[test]
-#[should_panic(expected = "must be positive, found -1")]
-fn a_scale_is_positive() {
-    MetaBaseline::<Flex>::new(-1.0, &Default::default());
-}

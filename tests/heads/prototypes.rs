@@ -49,10 +49,3 @@ fn the_distance_of_a_query_at_its_prototype_has_a_finite_gradient() {
     let away = 18f64.sqrt().recip() * 3.0;
     assert_near(&gradient, &[-away, away, away, -away], 1e-4);
 }
-
-#[test]
-#[should_panic(expected = "must be positive, found NaN")]
-fn a_scale_is_a_number() {
-    let head = Prototypes { scale: f64::NAN, ..Prototypes::new() };
-    head.fit(support::<Flex>(&drawn(15, 3), &LABELS, 2));
-}

@@ -113,9 +113,3 @@ fn masses_hold_where_exponentials_would_vanish() {
     assert_near(&of_queries, &[1.0; 10], 1e-3);
     assert_near(&of_classes, &[5.0; 2], 1e-5);
 }
-
-#[test]
-#[should_panic(expected = "a rate is from 0 to 1, found 2")]
-fn no_prototype_goes_past_its_aim() {
-    masses(PtMap { rate: 2.0, ..PtMap::new() }, &drawn(65, 14));
-}

@@ -268,9 +268,3 @@ fn the_loss_is_the_mean_squared_distance_to_one_hot() {
     let labels = Tensor::from_data([[1, 0]], &Default::default());
     assert_near(&values(head.loss(scores, labels)), &[(0.25 + 0.5625) / 4.0], 1e-6);
 }
-
-#[test]
-#[should_panic(expected = "maps [3, 2, 5] are too small for padding 0")]
-fn maps_do_not_vanish() {
-    RelationNetConfig::new([3, 2, 5]).with_padding(0).init::<Flex>(&Default::default());
-}

@@ -90,10 +90,3 @@ fn embeddings_far_from_zero_lose_no_digits() {
         logits::<Flex>(&SimpleCnaps::new(), support(&far(&rows), &labels, 2), &far(&queries));
     assert_near(&found, &wanted(&rows, &labels, 2, &queries, 3, 1.0), 1e-3);
 }
-
-#[test]
-#[should_panic(expected = "regulariser of covariances must be positive, found 0")]
-fn covariances_are_regularised() {
-    let support = support(&drawn(12, 3), &[0, 1, 1, 0], 2);
-    logits::<Flex>(&SimpleCnaps { regulariser: 0.0 }, support, &drawn(6, 4));
-}

@@ -75,18 +75,3 @@ impl burn::module::ModuleVisitor<Trained> for Wanting {
         self.0 |= param.val().is_require_grad();
     }
 }
-
-#[test]
-#[should_panic(expected = "a base mean [2] does not centre embeddings [1, 4, 3]")]
-fn a_base_mean_has_the_features_of_embeddings() {
-    let head = SimpleShot::<Flex>::new().with_base_mean(tensor(&[0.0, 1.0], [2]));
-    logits(&head, support(&drawn(12, 8), &LABELS, 2), &[]);
-}
-
-#[test]
-#[should_panic(expected = "give it first")]
-fn nothing_is_centred_without_a_base_mean() {
-    let transform = FeatureTransform::CentredAndNormalised;
-    let head = SimpleShot::<Flex> { transform, ..SimpleShot::new() };
-    logits(&head, support(&drawn(12, 8), &LABELS, 2), &[]);
-}

@@ -1,5 +1,5 @@
 use burn::backend::Flex;
-use fewshot::learners::heads::{Head, Similarity, Tim, TimSolver};
+use fewshot::learners::heads::{Head, Tim, TimSolver};
 
 use super::descending::{
     Adam, Task, assert_near, cosine, entropy, gradient, mean_entropy, square_distance,
@@ -184,18 +184,4 @@ fn logits_are_half_squared_distances_and_the_paper_has_a_thousand_steps_or_a_hun
         let wanted: Vec<f64> = task.queries.chunks(task.features).flat_map(of).collect();
         assert_near(head.logits(raw.support::<Flex>(), raw.queries()), &wanted, 1e-4);
     }
-}
-
-#[test]
-#[should_panic(expected = "TIM-ADM solves for squared distances")]
-fn alternation_has_no_closed_form_for_cosines() {
-    let tim = Tim { similarity: Similarity::Cosine, ..Tim::new(TimSolver::Adm) };
-    class_weights(&Task::new(2, 9, 0.8, 1), &tim);
-}
-
-#[test]
-#[should_panic(expected = "the weights of entropies must not be negative")]
-fn a_negative_weight_of_an_entropy_is_refused() {
-    let tim = Tim { marginal_entropy: -1.0, ..Tim::new(TimSolver::Gd) };
-    class_weights(&Task::new(2, 9, 0.8, 1), &tim);
 }

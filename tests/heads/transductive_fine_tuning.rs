@@ -98,11 +98,3 @@ fn easyfsl_moves_class_means_by_distances_that_are_not_squared() {
         assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 1e-3);
     }
 }
-
-#[test]
-#[should_panic(expected = "the learning rate must be positive")]
-fn a_rate_of_zero_is_refused() {
-    let task = Task::new(2, 7, 0.8, 1);
-    let head = TransductiveFineTuning { rate: 0.0, ..TransductiveFineTuning::new() };
-    head.logits(task.support::<Flex>(), task.queries());
-}

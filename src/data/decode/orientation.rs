@@ -73,6 +73,10 @@ pub(super) mod tests {
             }
             assert_eq!(noted_in(&exif(6 << 16 | 6, 4, order)), None);
             assert_eq!(noted_in(&exif(6, 2, order)), None);
+            // A directory without entries ends before what follows it.
+            let (number, mut empty) = (exif(6, 3, order), exif(6, 3, order));
+            empty[8..10].fill(0);
+            assert_eq!([noted_in(&number).is_some(), noted_in(&empty).is_some()], [true, false]);
             let block = exif(6, 4, order);
             // Nothing comes after the value but the place of the next directory.
             assert!((0..block.len() - 4).all(|length| noted_in(&block[..length]).is_none()));

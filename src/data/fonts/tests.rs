@@ -151,5 +151,9 @@ fn what_is_no_font_is_an_error_or_is_reported() {
     let none = tempfile::tempdir().unwrap();
     let text = fonts(&none, &grey(28), 0).unwrap_err().to_string();
     assert!(text.ends_with("has no ttf or otf file"), "{text}");
-    assert!(fonts(none.path().join("nowhere"), &grey(28), 0).is_err());
+    let nowhere = none.path().join("nowhere");
+    assert!(fonts(&nowhere, &grey(28), 0).is_err());
+    // A size that no image has is told before any file is looked for.
+    let text = fonts(&nowhere, &grey(0), 0).unwrap_err().to_string();
+    assert!(text.starts_with("images of 1x0x0 hold nothing"), "{text}");
 }

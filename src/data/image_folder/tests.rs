@@ -179,6 +179,40 @@ fn folders_named_after_the_splits_are_the_splits() {
 }
 
 #[test]
+fn a_size_that_no_image_has_is_told_before_a_folder_is_looked_for() {
+    let nowhere = std::path::Path::new("nowhere");
+    let options = ReadOptions { height: 0, ..RGB };
+    let found = [
+        image_folder(nowhere, &options).unwrap_err().to_string(),
+        image_folder_splits(nowhere, &options, 0).unwrap_err().to_string(),
+    ];
+    for text in found {
+        assert!(text.starts_with("images of 3x0x28 hold nothing"), "{text}");
+    }
+}
+
+/// A class is known again by the places of its files below the dataset, wherever the dataset lies.
+#[test]
+fn the_digest_of_a_class_is_that_of_its_files() {
+    let files = ["a/1.png", "b/1.png", "c/1.png"];
+    let digests = |names: [&str; 3]| {
+        let root = folder(&[(names[0], 1), (names[1], 2), (names[2], 3)]);
+        let splits = image_folder_splits(&root, &RGB, 0).unwrap().data;
+        let all = splits.all().unwrap();
+        let digest = |class| (all.class_name(class), all.files_digest(class).unwrap());
+        let mut digests: Vec<_> = (0..3).map(digest).collect();
+        digests.sort();
+        digests.into_iter().map(|(_, digest)| digest).collect::<Vec<_>>()
+    };
+    let first = digests(files);
+    assert!(first[0] != first[1] && first[1] != first[2]);
+    assert_eq!(digests(files), first);
+    let renamed = digests(["a/1.png", "b/2.png", "c/1.png"]);
+    assert_eq!([renamed[0] == first[0], renamed[1] == first[1]], [true, false]);
+    assert_eq!(image_folder(folder(&[("a/1.png", 1)]), &RGB).unwrap().data.files_digest(0), None);
+}
+
+#[test]
 fn a_class_in_two_splits_is_an_error() {
     let root = folder(&[("train/a/1.png", 1), ("val/b/1.png", 2), ("test/a/1.png", 3)]);
     let text = image_folder_splits(&root, &RGB, 0).unwrap_err().to_string();

@@ -54,6 +54,14 @@ fn a_view_shares_the_pixels() {
 }
 
 #[test]
+fn turns_that_are_classes_are_not_drawn_besides() {
+    let drawn = colored().with_rotations(Rotations::PerClassAndEpisode).unwrap();
+    for rotations in [Rotations::AsClasses, Rotations::None] {
+        assert!(!drawn.clone().with_rotations(rotations).unwrap().draws_turns());
+    }
+}
+
+#[test]
 fn turns_want_square_images() {
     let wide = ImageSet::new(ImageShape::new(1, 1, 2), vec![0; 2], [("a".into(), 1)]).unwrap();
     assert!(wide.clone().with_rotations(Rotations::None).is_ok());

@@ -168,3 +168,10 @@ fn training_on_glyphs_teaches_to_bind_new_glyphs() {
     assert!(found > 0.5, "{found}");
     assert!((without - 0.2).abs() < 0.05, "without a trace {without} is not chance");
 }
+
+#[test]
+fn an_architecture_names_rule_ways_and_encoder() {
+    let learner = learner::<Flex>(TraceRule::Oja);
+    let name = format!("plastic(Oja, 5 ways, {})", learner.encoder.architecture());
+    assert_eq!(learner.architecture(), name);
+}

@@ -259,3 +259,17 @@ fn a_frozen_parameter_has_no_gradient_and_is_no_matter() {
     let finite = scaled.unscale::<B, _>(&frozen).unwrap();
     assert_eq!((finite.norm(), finite.gradients().len()), (5.0, 1));
 }
+
+#[test]
+#[should_panic(expected = "only 0 of 1 gradients are of the module's parameters")]
+fn gradients_of_another_module_are_refused_on_a_device() {
+    let module = single();
+    let _ = module.gradients(1.0, LossScale::ONE).on_device::<B, _>(&single());
+}
+
+#[test]
+#[should_panic(expected = "a loss that is not scaled")]
+fn gradients_of_a_scaled_loss_are_read_from_the_device() {
+    let module = single();
+    let _ = module.gradients(1.0, scale(2.0)).on_device::<B, _>(&module);
+}

@@ -66,3 +66,14 @@ fn the_meta_gradient_goes_through_draws_and_all_steps() {
     assert!((along - difference).abs() < 5e-3 * along.abs(), "{along} is not {difference}");
     assert!(along.abs() > 0.05, "too flat to tell: {along}");
 }
+
+#[test]
+fn dropout_keeps_the_mean_of_what_it_drops() {
+    let config = LeoConfig::new(D).with_dropout(0.5);
+    let head = config.init::<Trained>(&Default::default());
+    let x = Tensor::<Trained, 3>::ones([1, 40, D], &Default::default());
+    let dropped: Vec<f32> = head.dropped(x).into_data().iter().collect();
+    assert!(dropped.iter().all(|&value| value == 0.0 || value == 2.0), "{dropped:?}");
+    let zeros = dropped.iter().filter(|&&value| value == 0.0).count();
+    assert!((50..150).contains(&zeros), "{zeros} of 200");
+}
