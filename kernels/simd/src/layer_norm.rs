@@ -149,10 +149,11 @@ mod tests {
                 let [gamma, x, dy] = [&gamma, &x, &dy].map(|of| wide(of));
                 let by_x = differences(&x, &|x| value(x, &gamma, &dy));
                 let by_gamma = differences(&gamma, &|gamma| value(&x, gamma, &dy));
-                for at in 0..length {
-                    let results = [gradient[at], of_gamma[at] - 1.0, of_beta[at] - 2.0];
-                    for (result, expected) in results.iter().zip([by_x[at], by_gamma[at], dy[at]]) {
-                        let off = (f64::from(*result) - expected).abs();
+                let pairs =
+                    [(&gradient, &by_x, 0.0), (&of_gamma, &by_gamma, 1.0), (&of_beta, &dy, 2.0)];
+                for (results, expected, begin) in pairs {
+                    for (result, expected) in results.iter().zip(expected) {
+                        let off = (f64::from(*result) - begin - expected).abs();
                         assert!(off < 1e-4, "{} {length}: off by {off}", body.name());
                     }
                 }

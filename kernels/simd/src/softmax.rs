@@ -245,9 +245,8 @@ mod tests {
                     };
                     let (shares, dy, gradient) = (of(&shares), of(&dy), of(&gradient));
                     let mean: f64 = shares.iter().zip(&dy).map(|(share, dy)| share * dy).sum();
-                    for column in 0..columns {
-                        let expected = 0.5 * shares[column] * (dy[column] - mean);
-                        let off = (gradient[column] - expected).abs();
+                    for ((share, dy), gradient) in shares.iter().zip(&dy).zip(&gradient) {
+                        let off = (gradient - 0.5 * share * (dy - mean)).abs();
                         assert!(off < 1e-5, "{} {columns}: off by {off}", body.name());
                     }
                 }
