@@ -35,6 +35,8 @@ recipes! {
     "reptile-sinusoid"
     "cavia-sinusoid"
     "imaml-sinusoid"
+    "emoji"
+    "emoji-lite0"
 }
 
 #[derive(Debug, Deserialize)]
