@@ -1,4 +1,4 @@
-//! Sampling and gathering episodes, beside the training step that they feed (see `train_step`).
+//! Sampling and gathering episodes, beside the training step that they feed (`fewshot bench kernels --only training_step`).
 
 use burn::backend::Flex;
 use burn::tensor::backend::Backend;

@@ -4,7 +4,7 @@
 //! Every loop is written once, generic over a set of vector instructions, and compiled for each:
 //! [`bodies`](instruction_set::bodies) lists the sets of this processor, and an
 //! [`InstructionSet`](instruction_set::InstructionSet) has all loops as methods. Beside them stand layouts, and
-//! [`buffers`] that are kept from one call to the next.
+//! [`buffers`] that are kept from one call to the next, and a [`pen`] that draws characters.
 //!
 //! Builds with debug assertions write NaN into fresh memory and watch the end of every buffer, and they list a body
 //! with the wide tiles of AVX-512 on every processor.
@@ -44,6 +44,7 @@ mod narrow;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 pub mod padding_taps;
+pub mod pen;
 pub mod planes;
 pub mod portable;
 pub mod product;

@@ -1,6 +1,7 @@
+use fewshot_simd::pen::Canvas;
+
 use super::GlyphsConfig;
 use super::curve::{Point, Stroke};
-use super::raster::Canvas;
 use crate::random::{Purpose, Stream};
 
 /// Characters in one style.
@@ -141,7 +142,7 @@ impl Style {
 /// The strokes moved and stretched to the middle of the unit square: the larger side of their box
 /// is 0.66 and a narrow character stays narrow.
 fn fitted(strokes: &[Stroke], aspect: f64) -> Vec<Stroke> {
-    let points: Vec<Point> = strokes.iter().flat_map(|stroke| stroke.pieces().flatten()).collect();
+    let points: Vec<Point> = strokes.iter().flat_map(|stroke| stroke.path()).collect();
     let bounds = |along: fn(&Point) -> f64| {
         let values = points.iter().map(along);
         let low = values.clone().fold(f64::INFINITY, f64::min);
@@ -170,7 +171,7 @@ impl Outline {
 
     fn new(character: &[Stroke]) -> Self {
         let mut canvas = Canvas::new(Self::SIDE, 0.9);
-        character.iter().for_each(|stroke| canvas.draw(stroke));
+        character.iter().for_each(|stroke| canvas.draw(&stroke.path().map(Point::coordinates)));
         let mut pixels = [0; Self::SIDE * Self::SIDE];
         canvas.write_ink(&mut pixels);
         let ink = pixels.map(f64::from);
@@ -197,7 +198,7 @@ mod tests {
     fn characters_have_two_to_four_strokes_in_the_middle() {
         for character in alphabet().characters {
             assert!((2..=4).contains(&character.len()));
-            let points = character.iter().flat_map(|stroke| stroke.pieces().flatten());
+            let points = character.iter().flat_map(|stroke| stroke.path());
             for point in points {
                 assert!(
                     (0.1..0.9).contains(&point.x) && (0.1..0.9).contains(&point.y),

@@ -12,6 +12,10 @@ impl Point {
         Self { x, y }
     }
 
+    pub(super) fn coordinates(self) -> [f64; 2] {
+        [self.x, self.y]
+    }
+
     /// A quarter turn of a vector.
     pub(super) fn across(self) -> Self {
         Self::new(-self.y, self.x)
@@ -47,6 +51,9 @@ impl Mul<f64> for Point {
     }
 }
 
+/// Straight pieces that a stroke is drawn in.
+const PIECES: usize = 16;
+
 /// One movement of the pen: a cubic Bezier curve by its four control points.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stroke(pub(super) [Point; 4]);
@@ -81,11 +88,9 @@ impl Stroke {
             + d * (share * share * share)
     }
 
-    /// Straight pieces close to the curve, end to end.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = [Point; 2]> {
-        const PIECES: u32 = 16;
-        let at = |step: u32| self.point(f64::from(step) / f64::from(PIECES));
-        (0..PIECES).map(move |step| [at(step), at(step + 1)])
+    /// Ends of straight pieces close to the curve.
+    pub(super) fn path(&self) -> [Point; PIECES + 1] {
+        std::array::from_fn(|step| self.point(step as f64 / PIECES as f64))
     }
 
     pub(super) fn map(&self, change: impl FnMut(Point) -> Point) -> Self {
@@ -124,10 +129,9 @@ mod tests {
     }
 
     #[test]
-    fn pieces_join_from_start_to_end() {
-        let stroke = Stroke::bent(LEFT, RIGHT, 0.3, 0.1);
-        let pieces: Vec<_> = stroke.pieces().collect();
-        assert_eq!((pieces[0][0], pieces[pieces.len() - 1][1]), (LEFT, RIGHT));
-        assert!(pieces.windows(2).all(|pair| pair[0][1] == pair[1][0]));
+    fn a_path_goes_from_start_to_end() {
+        let path = Stroke::bent(LEFT, RIGHT, 0.3, 0.1).path();
+        assert_eq!((path[0], path[PIECES]), (LEFT, RIGHT));
+        assert!(path.windows(2).all(|pair| pair[0].x < pair[1].x));
     }
 }

@@ -1,7 +1,8 @@
+use fewshot_simd::pen::Canvas;
+
 use super::GlyphsConfig;
 use super::alphabet::Alphabet;
 use super::curve::{Point, Stroke};
-use super::raster::Canvas;
 use crate::random::{Purpose, Stream};
 
 /// The hand of one drawer in one alphabet. Lengths are in parts of the image's side.
@@ -41,7 +42,8 @@ impl Hand {
         let placement = Placement::draw(self, &mut stream);
         let mut canvas = Canvas::new(side, self.pen * side as f64);
         for stroke in &alphabet.characters[character] {
-            canvas.draw(&self.shaky(stroke, &mut stream).map(|point| placement.place(point)));
+            let stroke = self.shaky(stroke, &mut stream).map(|point| placement.place(point));
+            canvas.draw(&stroke.path().map(Point::coordinates));
         }
         canvas.write_ink(out);
     }

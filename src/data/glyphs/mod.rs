@@ -2,7 +2,6 @@ mod alphabet;
 mod config;
 mod curve;
 mod hand;
-mod raster;
 
 use rayon::prelude::*;
 
