@@ -148,14 +148,14 @@ fn a_long_test_says_its_cost_and_ends_at_an_interrupt() {
     let folder = tempfile::tempdir().unwrap();
     let file = many_classes(folder.path());
     let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
-    command.args(["eval", "--features", &file, "--method", "tim-gd", "--episodes", "1000000"]);
-    command.args(["--ways", "12", "--shots", "1", "--queries", "2"]);
+    command.args(["eval", "--features", &file, "--method", "tim-adm", "--episodes", "1000000"]);
+    command.args(["--ways", "3", "--shots", "1", "--queries", "2"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
-    let cost = lines.find(|line| line.contains(" an episode of 12 ways, about "));
+    let cost = lines.find(|line| line.contains(" an episode of 3 ways, about "));
     let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(status.success());
     assert_eq!(child.wait().unwrap().signal(), Some(2));
     let cost = cost.expect("the cost is told");
-    assert!(cost.starts_with("tim-gd: ") && cost.ends_with(" for 1000000 episodes"), "{cost}");
+    assert!(cost.starts_with("tim-adm: ") && cost.ends_with(" for 1000000 episodes"), "{cost}");
 }
