@@ -69,7 +69,7 @@ def lite0(weights):
     network = EfficientNetLite()
     missing, _ = network.load_state_dict(torch.load(weights), strict=False)
     assert not missing, missing
-    resized = T.Compose([T.Resize(224, T.InterpolationMode.BICUBIC, antialias=True), T.Normalize([127 / 255] * 3, [128 / 255] * 3)])
+    resized = nn.Sequential(T.Resize(224, T.InterpolationMode.BICUBIC, antialias=True), T.Normalize([127 / 255] * 3, [128 / 255] * 3))
     return nn.Sequential(resized, network)
 
 
