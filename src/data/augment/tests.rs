@@ -80,7 +80,7 @@ fn pixels_are_those_of_torchvision() {
 
 /// Parts that surely change an image, as they are written.
 const PARTS: [&str; 7] =
-    ["crop", "pad=3", "flip=1", "jitter=0.4:0.4:0.4:0.1", "grey=1", "rotate", "erase=1"];
+    ["crop", "pad=8", "flip=1", "jitter=0.4:0.4:0.4:0.1", "grey=1", "rotate", "erase=1"];
 
 fn augmentation(text: &str, shape: ImageShape) -> Augmentation {
     text.parse::<AugmentSpec>().unwrap().for_image(shape).unwrap()
