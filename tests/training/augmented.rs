@@ -181,9 +181,8 @@ fn an_image_that_cannot_be_prepared_ends_training_with_one_error() {
     let shows = |index: u64, class: usize| {
         plain.episode(index).classes.iter().any(|draw| draw.class == class)
     };
-    let classes = 0..images.classes();
     let is_new = |class: &usize| shows(3, *class) && !(0..3).any(|index| shows(index, *class));
-    let gone = classes.into_iter().find(is_new).unwrap();
+    let gone = (0..images.classes()).find(is_new).unwrap();
     let sampler = EpisodeSampler::new(Gone(images, gone), protocol, 1).unwrap();
     let sampler = sampler.with_augmentation(augmentation()).unwrap();
     let folder = tempfile::tempdir().unwrap();
