@@ -1,6 +1,7 @@
 //! Optimizers, schedules, averages of weights and frozen parameters in a whole training.
 
 use fewshot::optim::{AnyOptimizer, ParameterGroups, RateCurve, Schedule};
+use fewshot::train::NamedParameters;
 
 use super::*;
 
@@ -230,6 +231,46 @@ fn frozen_gradients_are_no_part_of_the_norm_that_is_clipped() {
     assert!(all > 1e-3, "{all}");
     let half = norm(&trained(all / RATE / 2.0));
     assert!((half / all - 0.5).abs() < 1e-3, "{half} of {all}");
+}
+
+#[test]
+fn an_encoder_goes_from_one_learner_to_another() {
+    let device = Default::default();
+    let maml = |channels, ways| {
+        let config = Conv4Config::omniglot().with_channels(channels).with_blocks(2);
+        let network = Classifier::new(config.init::<B>(&device), config.features(), ways, &device);
+        Maml::<B, _>::new(network, InnerLoop::new(1, 0.1)).unwrap()
+    };
+    let encoder = |named: Vec<(String, Vec<f32>)>| -> Vec<Vec<f32>> {
+        let within = named.into_iter().filter(|(name, _)| name.contains("encoder."));
+        within.map(|(_, values)| values).collect()
+    };
+    let trained = learner();
+    let given = NamedParameters::of::<B, _>(&trained);
+    let (fresh, loaded) = (maml(4, 3), given.load_encoder::<B, _>(maml(4, 3)).unwrap());
+    assert_ne!(encoder(named(&fresh)), encoder(named(&trained)));
+    assert_eq!(encoder(named(&loaded)), encoder(named(&trained)));
+    assert_eq!(tracked(&loaded), tracked(&fresh), "what was trained still is");
+    let error = given.load_encoder::<B, _>(maml(8, 3)).unwrap_err().to_string();
+    assert!(error.contains("8x1x3x3 here and 4x1x3x3 there"), "{error}");
+    let given = NamedParameters::of::<B, _>(&loaded);
+    let (same, left) = given.load_fitting::<B, _>(maml(4, 3));
+    assert_eq!((named(&same), left), (named(&loaded), Vec::new()));
+    let (_, left) = given.load_fitting::<B, _>(maml(4, 5));
+    assert_eq!(left, ["network.head.bias", "network.head.weight"]);
+}
+
+/// The number of parameters that gradients are asked of.
+fn tracked<M: Module<B>>(module: &M) -> usize {
+    struct Tracked(usize);
+    impl ModuleVisitor<B> for Tracked {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.0 += usize::from(param.val().is_require_grad());
+        }
+    }
+    let mut tracked = Tracked(0);
+    module.visit(&mut tracked);
+    tracked.0
 }
 
 #[test]
