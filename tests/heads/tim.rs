@@ -151,7 +151,7 @@ fn alternations_never_raise_the_objective_of_clustered_queries() {
             (before, loss_before) = (after, loss_after);
         }
         let gain = relaxed_at_start(&task) - before;
-        assert!(gain > 5e-4, "{gain} was won with seed {seed}");
+        assert!(gain > 1e-4, "{gain} was won with seed {seed}");
     }
 }
 
