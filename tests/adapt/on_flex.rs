@@ -10,12 +10,14 @@ use burn::tensor::{DType, Distribution, Tensor};
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Mask, Order, Proximal, adapt};
 use fewshot::data::{Glyphs, GlyphsConfig};
 use fewshot::episode::{EpisodeBatch, Protocol};
-use fewshot::learners::{Adapted, Annealing, Divergence, Learner, Maml, MetaLearner};
+use fewshot::learners::{
+    Adapted, Annealing, Divergence, Learner, Maml, MetaGradients, MetaLearner,
+};
 use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::nn::{Linear, LinearConfig, drawn};
 use fewshot::models::{BnStatistics, Classifier, Conv4, Encoder, Mlp, MlpConfig};
 use fewshot::optim::Adam;
-use fewshot::precision::LossScale;
+use fewshot::precision::{GradScalerConfig, LossScale};
 use fewshot::train::{MetaTrainer, TrainError};
 
 use crate::golden::{Golden, Network, Rule};
@@ -312,6 +314,27 @@ fn a_diverging_inner_loop_is_told_with_task_and_step() {
     let mut batch = network.batch::<B>(WAYS, DType::F32);
     batch.queries = batch.queries.clone() * f32::NAN;
     assert_eq!(fine.divergence(&batch), None);
+}
+
+#[test]
+fn a_scaled_loss_has_the_loss_of_one_and_its_gradients_times_the_scale() {
+    let network = &Golden::read().networks["conv_stride"];
+    let batch = network.batch::<B>(WAYS, DType::F32);
+    let (encoder, features) = encoder::<B>("conv_stride");
+    let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
+    let scaler = GradScalerConfig::new().with_init_scale(1024.0).init().unwrap();
+    let loss = |of: &MetaGradients<B>| of.loss.to_data().iter::<f64>().next().unwrap();
+    for order in [Order::First, Order::Second] {
+        let inner = InnerLoop::new(2, 0.1).with_order(order);
+        let learner = Maml::new(classifier.clone(), inner).unwrap();
+        let one = learner.meta_gradients(&batch, LossScale::ONE);
+        let scaled = learner.meta_gradients(&batch, scaler.loss_scale());
+        assert!((loss(&one) - loss(&scaled)).abs() < 1e-6);
+        let read = |of: &MetaGradients<B>| gradients::<B, _>(&learner, of.gradients.gradients());
+        let mut expected = read(&one);
+        expected.values_mut().flatten().for_each(|value| *value *= 1024.0);
+        assert_close("scaled", &read(&scaled), &expected, 1e-5);
+    }
 }
 
 fn layer() -> Linear<B> {

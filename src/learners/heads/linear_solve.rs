@@ -16,7 +16,7 @@ use rayon::prelude::*;
 /// When the matrices are not square.
 pub(super) fn inverses<B: Backend>(matrices: Tensor<B, 3>) -> Tensor<B, 3> {
     let [tasks, size, columns] = matrices.dims();
-    assert_eq!(size, columns, "only square matrices have an inverse, inverses [{size}, {columns}]");
+    assert_eq!(size, columns, "only square matrices have an inverse, found [{size}, {columns}]");
     let (values, read) = read(&matrices);
     let mut inverses = values;
     inverses.par_chunks_mut((size * size).max(1)).for_each(|matrix| invert(matrix, size));
