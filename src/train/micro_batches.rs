@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(micro.rounds(0..2, 2), [vec![(0, 0), (1, 2)], vec![(0, 1), (1, 3)]]);
         assert_eq!(micro.rounds(1..2, 2), [[(0, 2)], [(0, 3)]]);
         let uneven = MicroBatches::new(3, 1, Some(1), 2).unwrap();
-        assert_eq!(uneven.rounds(0..2, 2), [vec![(0, 0), (1, 1)], vec![(1, 2)]]);
+        assert_eq!(uneven.rounds(0..2, 2), [vec![(0, 0), (1, 2)], vec![(0, 1)]]);
     }
 
     #[test]
