@@ -1,4 +1,4 @@
-"""Prototypical losses and optimizer steps by PyTorch, beside kernels/benches/{metrics,steps}.rs.
+"""Prototypical losses and optimizer steps by PyTorch, beside `cargo bench -p fewshot-cli`.
 
 pip install torch
 python benches/losses.py [losses] [optimizers] [--threads N] [--seconds S]

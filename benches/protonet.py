@@ -1,4 +1,4 @@
-"""Training of a prototypical network by PyTorch, beside `fewshot train` and `cargo bench --bench train_step`.
+"""Training of a prototypical network by PyTorch, beside `fewshot train` and `fewshot bench kernels --only training_step`.
 
 pip install torch
 python benches/protonet.py [omniglot] [colour] [--threads N] [--bf16] [--steps N]

@@ -177,7 +177,10 @@ fn main() {
         ["speed", steps, names @ ..] => {
             (Task::Speed { warm_up: 2, steps: steps.parse().expect("a number of steps") }, names)
         }
-        _ if measures => panic!("losses FOLDER [NAME...], or speed STEPS [NAME...]"),
+        _ if measures => {
+            println!("train_networks: losses FOLDER [NAME...], or speed STEPS [NAME...]");
+            return;
+        }
         // Where cargo only tests that benches run.
         _ => (Task::Speed { warm_up: 0, steps: 1 }, &["resnet12"][..]),
     };

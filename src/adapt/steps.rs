@@ -285,7 +285,7 @@ mod tests {
             // As where the loss has fallen to a sixteenth.
             let error = relative_error(&low(-4), &large);
             assert!(10.0 * error < rounding, "{error} of {rounding}");
-            assert!(relative_error(&low(-14), &large) > rounding, "they are error at some scale");
+            assert!(relative_error(&low(-14), &large) > rounding, "they are lost at some scale");
         }
     }
 }

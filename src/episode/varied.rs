@@ -152,10 +152,10 @@ mod tests {
                 assert_eq!(all.len(), draw.support.len() + queries, "an example is shown once");
                 assert!(all.iter().all(|example| example < size));
             }
-            let mut shown: Vec<_> = episode.classes.iter().map(|draw| draw.class).collect();
-            shown.sort_unstable();
-            shown.dedup();
-            assert_eq!(shown.len(), episode.classes.len());
+            let mut classes: Vec<_> = episode.classes.iter().map(|draw| draw.class).collect();
+            classes.sort_unstable();
+            classes.dedup();
+            assert_eq!(classes.len(), episode.classes.len());
             ways.push(episode.classes.len());
             sums.push(episode.sizes().support);
         }

@@ -187,9 +187,9 @@ where
         let Some(classes) = &self.classes else { return Ok(()) };
         let count = classes.config().classes;
         match batch.classes() {
-            Some(shown) if shown.iter().all(|class| *class < count) => Ok(()),
-            shown => {
-                let class = shown.and_then(|shown| shown.iter().max().copied());
+            Some(labels) if labels.iter().all(|class| *class < count) => Ok(()),
+            labels => {
+                let class = labels.and_then(|labels| labels.iter().max().copied());
                 Err(AdaptError::BaseClasses { classes: count, class })
             }
         }

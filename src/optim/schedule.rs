@@ -117,7 +117,7 @@ impl Schedule {
             RateCurve::OneCycle { steps } => one_cycle(rate, step as f64, *steps as f64),
             RateCurve::Linear { steps } => {
                 // In the order in which Burn rounds.
-                let fall = (0.0 - rate) / *steps as f64;
+                let fall = (0.0 - rate) / (*steps).max(1) as f64;
                 0.0 - fall * steps.saturating_sub(step) as f64
             }
         }

@@ -126,7 +126,8 @@ pub(crate) struct TrainArgs {
     /// relatives see below]
     #[arg(long, value_name = "Q")]
     pub(crate) train_queries: Option<usize>,
-    /// Optimizer steps [default: 600, for sinusoids 70000]; of reptile a resumption must repeat them
+    /// Optimizer steps [default: 600, for sinusoids 70000]; of reptile, and of schedules that end
+    /// with them, a resumption must repeat them
     #[arg(long, value_name = "N", value_parser = steps(1..))]
     pub(crate) steps: Option<u64>,
     /// Episodes in a step [default: 1; of maml and its relatives see below]

@@ -98,7 +98,11 @@ impl EncoderSettings {
         let Some(spec) = spec else { return Ok(None) };
         let path = spec.path();
         let noted = earlier.as_ref().and_then(|earlier| earlier.weights.as_ref());
-        if path.is_some() && path.as_ref() == noted.map(|weights| &weights.path) {
+        let same_network = match (spec, &earlier) {
+            (EncoderSpec::Weights(name, _), Some(earlier)) => earlier.network.name() == *name,
+            _ => true,
+        };
+        if same_network && path.is_some() && path.as_ref() == noted.map(|weights| &weights.path) {
             return Ok(earlier);
         }
         let image = run.image();

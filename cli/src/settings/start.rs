@@ -3,6 +3,7 @@
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::MetaLearner;
 use fewshot::models::nn::draw;
+use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, NamedParameters};
 use serde::{Deserialize, Serialize};
 
@@ -59,8 +60,10 @@ impl Start {
     }
 
     /// The encoder of the other run, where it is not its method's own Conv-4.
-    pub(crate) fn encoder(&self) -> Option<EncoderSettings> {
-        self.settings.encoder.clone()
+    pub(crate) fn encoder(&self, precision: Precision) -> Option<EncoderSettings> {
+        let mut encoder = self.settings.encoder.clone()?;
+        encoder.network = encoder.network.with_precision(precision);
+        Some(encoder)
     }
 
     /// Compares the networks of both runs.
@@ -76,7 +79,7 @@ impl Start {
             ));
         }
         let theirs = RunSettings { precision: settings.precision, ..self.settings.clone() };
-        match theirs.network()? == settings.network()? {
+        match theirs.network()?.with_precision(settings.precision) == settings.network()? {
             true => Ok(()),
             false => {
                 let (there, here) = (self.settings.method, settings.method);

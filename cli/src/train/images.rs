@@ -26,7 +26,10 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     let split = args.split.unwrap_or(Split::Vinyals);
     let default = data.default_options()?;
     let old = resumed(args);
-    let of_weights = image_size_of_weights(args, old.as_ref())?;
+    let of_weights = match data.pack() {
+        Some(_) => None,
+        None => image_size_of_weights(args, old.as_ref())?,
+    };
     let folder = args.read.over(FolderOptions {
         size: args.image_size.or(of_weights).unwrap_or(default.size),
         color: if args.grey { Color::Grey } else { default.color },
@@ -73,7 +76,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         source: Source::Own,
     };
     settings.encoder = match (&args.network.encoder, &start) {
-        (None, Some(start)) => start.encoder(),
+        (None, Some(start)) => start.encoder(settings.precision),
         (None, None) if settings.from.is_some() => earlier,
         (encoder, _) => EncoderSettings::new(encoder.as_ref(), &settings, earlier)?,
     };

@@ -282,6 +282,8 @@ mod tests {
             EncoderConfig::ResNet12(on(ResNet12Config::new().with_widths(widths), [3, 16, 16])),
             EncoderConfig::named("resnet10", [1, 16, 16]).unwrap(),
             resnet(ResNetConfig::new([1, 2, 1, 1], true), [3, 16, 16]),
+            resnet(ResNetConfig::new([1, 2, 1, 1], true).with_width(4), [3, 16, 16]),
+            resnet(ResNetConfig::new([1, 1, 2, 1], false).with_width(4), [3, 16, 16]),
             EncoderConfig::WideResNet(on(
                 WideResNetConfig::new().with_blocks(2).with_width(1),
                 [3, 8, 8],

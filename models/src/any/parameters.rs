@@ -37,15 +37,19 @@ impl ResNet12Config {
 
 impl ResNetConfig {
     pub(super) fn sizes(&self) -> Vec<usize> {
-        self.blocks.into_iter().chain([self.channels]).collect()
+        self.blocks.into_iter().chain([self.channels, self.width]).collect()
+    }
+
+    fn expansion(&self) -> usize {
+        if self.bottleneck { 4 } else { 1 }
     }
 
     pub(super) fn count(&self) -> Option<usize> {
-        let expansion = self.features() / 512;
-        let mut from = 64;
-        let mut total = conv(self.channels, 64, 7) + norm(64);
+        let expansion = self.expansion();
+        let mut from = self.width;
+        let mut total = conv(self.channels, from, 7) + norm(from);
         for (stage, blocks) in self.blocks.into_iter().enumerate() {
-            let width = 64 << stage;
+            let width = self.width << stage;
             let to = expansion * width;
             let block = |from: usize| match self.bottleneck {
                 true => {

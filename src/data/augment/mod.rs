@@ -84,8 +84,7 @@ impl AugmentStep {
     /// Checks that the numbers of the step make sense and that it can change images of this shape.
     ///
     /// # Errors
-    /// For a number out of its range, a crop that needs more pixels than there are, and changes of colour in images
-    /// that have none.
+    /// For a number out of its range, and changes of colour in images that have none.
     pub fn check(&self, shape: ImageShape) -> Result {
         match self {
             Self::ResizedCrop(step) => step.check(),
