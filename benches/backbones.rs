@@ -61,6 +61,7 @@ fn learn(network: &fewshot::models::ResNet12<Autodiff<Flex>>, images: Tensor<Aut
 }
 
 fn main() {
+    fewshot_kernels::keep_freed_memory();
     let scale = Scale::asked();
     let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);

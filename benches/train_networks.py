@@ -5,13 +5,14 @@ python benches/train_networks.py losses FOLDER [NAME...]
 python benches/train_networks.py speed STEPS [NAME...]
 
 A step is the loss of a linear classifier on the network's features, its gradients, and SGD with momentum. `losses` writes
-drawn weights, one batch of pictures and the losses of 20 steps on it to the folder; the bench in Rust reads them, takes the same steps and
-prints both. `speed` prints the least and the median milliseconds of so many steps and the most memory that the steps took above what was there before,
+drawn weights, one batch of pictures and the losses of 20 steps on it in f64 to the folder, and prints how far PyTorch in f32 is from them,
+as it is and as `channels_last`; the bench in Rust reads them, takes the same steps in f32 and prints both. `speed` prints the least and the median milliseconds of so many steps and the most memory that the steps took above what was there before,
 of the network as it is and as `channels_last`, the faster first. Freed memory is kept by the allocator, whose pages would
 be faulted in anew in each step otherwise. Linux with glibc. ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 keep PyTorch to AVX2.
 """
 
 import argparse
+import copy
 import json
 import sys
 from pathlib import Path
@@ -64,6 +65,10 @@ def made(name, batch=None):
     return nn.Sequential(network, head).train(), images, labels
 
 
+def channels_last(network, images):
+    return [x.to(memory_format=torch.channels_last) for x in (network, images)]
+
+
 def stepper(network, images, labels, rate):
     sgd = torch.optim.SGD(network.parameters(), lr=rate, momentum=0.9, weight_decay=5e-4, fused=True)
 
@@ -84,10 +89,18 @@ def losses(folder, name):
     save_file(state, folder / f"{name}.safetensors")
     inputs = {"images": images, "weight": network[1].weight.detach().clone(), "bias": network[1].bias.detach().clone()}
     save_file(inputs, folder / f"{name}.inputs.safetensors")
+    runs = {"eager": (network, images), "channels_last": channels_last(copy.deepcopy(network), images)}
+    exact = taken(copy.deepcopy(network).double(), images.double(), labels)
+    (folder / f"{name}.json").write_text(json.dumps(exact) + "\n")
+    print(f"{name:<20} from {exact[0]:.5f} to {exact[-1]:.5f}", flush=True)
+    for way, inputs in runs.items():
+        off = max(abs(loss / other - 1) for loss, other in zip(taken(*inputs, labels), exact))
+        print(f"{name:<20} {way} in f32 is off by at most {off:.1e}", flush=True)
+
+
+def taken(network, images, labels):
     step = stepper(network, images, labels, 1e-3)
-    found = [step() for _ in range(STEPS)]
-    (folder / f"{name}.json").write_text(json.dumps(found) + "\n")
-    print(f"{name:<20} from {found[0]:.5f} to {found[-1]:.5f}", flush=True)
+    return [step() for _ in range(STEPS)]
 
 
 def speed(name, steps):
@@ -95,8 +108,7 @@ def speed(name, steps):
     for way in ("eager", "channels_last"):
         network, images, labels = made(name)
         if way == "channels_last":
-            network = network.to(memory_format=torch.channels_last)
-            images = images.to(memory_format=torch.channels_last)
+            network, images = channels_last(network, images)
         times, memory = timed(stepper(network, images, labels, 1e-3), 2, steps)
         rows.append((1e3 * times[0], 1e3 * times[len(times) // 2], memory, way))
     for least, median, memory, way in sorted(rows):

@@ -168,6 +168,7 @@ fn tensor<const D: usize>(file: &SafeTensors<'_>, name: &str) -> Tensor<B, D> {
 }
 
 fn main() {
+    fewshot_kernels::keep_freed_memory();
     let measures = std::env::args().any(|argument| argument == "--bench");
     let words: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

@@ -37,6 +37,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use fewshot::hardware::{CountingAllocator, keep_compiled_kernels, log_launches};
+use fewshot_kernels::keep_freed_memory;
 use mimalloc::MiMalloc;
 
 use bench::BenchCommand;
@@ -64,6 +65,7 @@ mod prelude {
 static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::over(MiMalloc);
 
 fn main() -> ExitCode {
+    keep_freed_memory();
     let line = Line::parse();
     warnings::install();
     let Some(command) = line.command else {

@@ -7,7 +7,7 @@
 //! | operation | what is fused |
 //! |---|---|
 //! | [`conv_stack`](conv_stack()) | the blocks of [3x3 convolution, batch-norm, ReLU, 2x2 max-pool] of a Conv-4 encoder |
-//! | [`conv2d`](conv2d()) | 3x3 and 1x1 convolutions with stride 1 or 2, and both of their gradients |
+//! | [`conv2d`](conv2d()) | convolutions of 1x1 to 7x7 with stride 1 or 2, and both of their gradients |
 //! | [`batch_norm`](batch_norm()) | a pass for the moments and one that normalises; in its gradient likewise |
 //! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
 //! | [`norm_relu`](norm_relu()) | on an accelerator: batch-norm, ReLU and max-pool, of which nothing but the result is written |
@@ -70,6 +70,8 @@ mod cube;
 pub mod distances;
 mod environment;
 mod fallback;
+#[cfg(feature = "mimalloc")]
+mod freed_memory;
 #[cfg(feature = "fusion")]
 mod fusion;
 pub mod gather_images;
@@ -115,6 +117,8 @@ pub use conv2d::conv2d;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use environment::{UnknownKernels, with_reference};
 pub use fewshot_simd::release_buffers;
+#[cfg(feature = "mimalloc")]
+pub use freed_memory::keep_freed_memory;
 pub use gather_images::{GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};

@@ -2,13 +2,12 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 
 use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, convolve};
 use crate::nn::{
-    BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool, overlapping_max_pool,
+    BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool, overlapping_max_pool, relu,
 };
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;

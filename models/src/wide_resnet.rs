@@ -2,12 +2,11 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 
 use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, convolve};
-use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, dropout, global_avg_pool};
+use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, dropout, global_avg_pool, relu};
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 

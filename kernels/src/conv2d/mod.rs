@@ -29,8 +29,8 @@ use crate::registry;
 ///
 /// # Conventions
 /// A correlation, as in PyTorch: the window is not turned. The equivalent there is
-/// `F.conv2d(x, weight, bias, stride, padding)`. Windows of 3x3 with padding 1 and of 1x1 without,
-/// with stride 1 or 2, are fused on a host, and all windows on an accelerator, where tensor cores multiply
+/// `F.conv2d(x, weight, bias, stride, padding)`. Windows of 1x1, 3x3, 5x5 and 7x7 whose padding keeps
+/// the size, with stride 1 or 2, are fused on a host, and all windows on an accelerator, where tensor cores multiply
 /// operands of f16 and bf16, with sums in f32; other ones run as Burn's own convolution. A fused body need
 /// not multiply the zeros of the padding, so a weight that is not finite need not show where it meets these
 /// alone.

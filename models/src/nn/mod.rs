@@ -21,3 +21,11 @@ pub(crate) use layer_norm::LayerNorm;
 pub use linear::{Linear, LinearConfig};
 pub(crate) use overlapping_max_pool::overlapping_max_pool;
 pub use running_average::RunningAverage;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+/// ReLU of maps `[n, c, h, w]`: one pass each way, where Burn's keeps a mask besides.
+pub(crate) fn relu<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
+    leaky_relu(x, 0.0)
+}

@@ -60,7 +60,7 @@ fn check([n, c, h, w, o]: [usize; 5], kernel: usize, stride: usize) {
 #[test]
 fn channels_need_not_fill_a_tile() {
     for (c, o) in [(1, 33), (3, 16), (31, 1), (33, 40), (17, 64)] {
-        for kernel in [1, 3] {
+        for kernel in [1, 3, 5, 7] {
             for stride in [1, 2] {
                 check([2, c, 7, 6, o], kernel, stride);
             }
@@ -71,7 +71,7 @@ fn channels_need_not_fill_a_tile() {
 #[test]
 fn every_size_agrees_with_the_definition() {
     for (h, w) in [(1, 1), (1, 5), (6, 1), (2, 2), (3, 3), (9, 13), (31, 30)] {
-        for kernel in [1, 3] {
+        for kernel in [1, 3, 5, 7] {
             for stride in [1, 2] {
                 check([3, 5, h, w, 9], kernel, stride);
             }
