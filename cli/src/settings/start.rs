@@ -7,6 +7,7 @@ use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, NamedParameters};
 use serde::{Deserialize, Serialize};
 
+use super::encoder::{absolute, is_same_place};
 use super::{EncoderSettings, LearnerJob, RunSettings};
 use crate::checkpoint;
 use crate::method::Method;
@@ -15,7 +16,7 @@ use crate::prelude::*;
 /// The run that a training started from, as its settings keep it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StartedFrom {
-    /// Run folder or checkpoint, as it was given.
+    /// Run folder or checkpoint, an absolute path.
     run: PathBuf,
     method: Method,
     /// Steps that the other training had made.
@@ -25,8 +26,9 @@ pub(crate) struct StartedFrom {
 }
 
 impl StartedFrom {
-    pub(crate) fn run(&self) -> &Path {
-        &self.run
+    /// True if `run` is the path of this run. Earlier versions kept paths as they were given.
+    pub(crate) fn is(&self, run: &Path) -> bool {
+        is_same_place(&absolute(&self.run), &absolute(run))
     }
 }
 
@@ -47,7 +49,7 @@ impl Start {
         }
         let settings = RunSettings::from_checkpoint(&checkpoint, &path, None, None)?;
         let from = StartedFrom {
-            run: run.to_owned(),
+            run: absolute(run),
             method: settings.method,
             step: checkpoint.progress().step,
             sha256: checkpoint.sha256(),

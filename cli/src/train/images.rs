@@ -4,7 +4,7 @@ use fewshot::hardware::Checkpointing;
 use fewshot::learners::MetaLearner;
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 
-use crate::args::{Sampling, TrainArgs};
+use crate::args::{EncoderSpec, Sampling, TrainArgs};
 use crate::backend::Balanced;
 use crate::checkpoint;
 use crate::data_spec::{FolderOptions, ImageSpec};
@@ -26,6 +26,9 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     let split = args.split.unwrap_or(Split::Vinyals);
     let default = data.default_options()?;
     let old = resumed(args);
+    if old.is_none() {
+        refuse_two_beginnings(args)?;
+    }
     let of_weights = match data.pack() {
         Some(_) => None,
         None => image_size_of_weights(args, old.as_ref())?,
@@ -123,13 +126,24 @@ fn image_size_of_weights(args: &TrainArgs, old: Option<&RunSettings>) -> Result<
     }
 }
 
+/// Refuses weights of `--encoder` that those of `--from` would take the place of.
+fn refuse_two_beginnings(args: &TrainArgs) -> Result {
+    let has_weights = args.network.encoder.as_ref().is_some_and(EncoderSpec::has_weights);
+    match args.outer.from.is_some() && has_weights {
+        true => Err(usage!(
+            "--encoder with weights is not for --from, whose encoder training starts with"
+        )),
+        false => Ok(()),
+    }
+}
+
 /// The run that training starts from; one that goes on has its parameters already.
 fn started(
     args: &TrainArgs,
     old: Option<&RunSettings>,
 ) -> Result<(Option<StartedFrom>, Option<Start>)> {
     let Some(run) = &args.outer.from else { return Ok((None, None)) };
-    let known = old.and_then(|old| old.from.clone()).filter(|from| from.run() == run);
+    let known = old.and_then(|old| old.from.clone()).filter(|from| from.is(run));
     if let Some(from) = known {
         return Ok((Some(from), None));
     }
