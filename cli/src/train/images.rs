@@ -1,4 +1,4 @@
-use fewshot::data::{ClassDataset, Color, QuarterTurn, Split, Splits};
+use fewshot::data::{ClassDataset, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, TaskSource};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::MetaLearner;
@@ -20,10 +20,9 @@ use crate::training::{Run, Tasks};
 use crate::world::World;
 
 pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
-    let of_files = args.image_size.is_some() || args.grey || args.read.given().is_some();
-    data.refuse_other_options(args.split, of_files)?;
+    args.images.check(&data)?;
     let data = data.absolute();
-    let split = args.split.unwrap_or(Split::Vinyals);
+    let split = args.images.split.unwrap_or(Split::Vinyals);
     let default = data.default_options()?;
     let old = resumed(args);
     if old.is_none() {
@@ -33,11 +32,8 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         Some(_) => None,
         None => image_size_of_weights(args, old.as_ref())?,
     };
-    let folder = args.read.over(FolderOptions {
-        size: args.image_size.or(of_weights).unwrap_or(default.size),
-        color: if args.grey { Color::Grey } else { default.color },
-        ..default
-    });
+    let size = of_weights.unwrap_or(default.size);
+    let folder = args.images.over(FolderOptions { size, ..default });
     let mut splits = data.open(split, folder)?;
     let (from, start) = started(args, old.as_ref())?;
     let earlier = old.as_ref().and_then(|old| old.encoder.clone());
@@ -121,7 +117,7 @@ fn resumed(args: &TrainArgs) -> Option<RunSettings> {
 fn image_size_of_weights(args: &TrainArgs, old: Option<&RunSettings>) -> Result<Option<usize>> {
     match (&args.network.encoder, old) {
         (Some(encoder), Some(old)) if encoder.has_weights() => Ok(Some(old.folder.size)),
-        (Some(encoder), None) if args.image_size.is_none() => encoder.image_size(),
+        (Some(encoder), None) if args.images.image_size.is_none() => encoder.image_size(),
         _ => Ok(None),
     }
 }

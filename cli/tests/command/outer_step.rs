@@ -157,6 +157,7 @@ fn an_outer_step_that_makes_no_sense_is_refused() {
         ("--method reptile --optimizer adam", "reptile"),
         ("--method reptile --schedule cosine", "reptile"),
         ("--data sinusoid --method maml --from x", "for images"),
+        ("--data sinusoid --method maml --encoder-lr 0.1", "--encoder-lr is for images"),
         ("--from x --encoder run:y", "--encoder with weights is not for --from"),
         ("--from x --encoder resnet12:y.pth", "--encoder with weights is not for --from"),
     ] {
