@@ -7,8 +7,8 @@ use burn::tensor::backend::Backend;
 use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, convolve};
 use crate::nn::{
-    BatchNorm, BatchNormConfig, BnStatistics, drawn, drop_block, global_avg_pool, leaky_relu,
-    max_pool,
+    BatchNorm, BatchNormConfig, BnStatistics, checked_drop_rate, drawn, drop_block,
+    global_avg_pool, leaky_relu, max_pool,
 };
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
@@ -79,6 +79,9 @@ impl ResNet12Config {
     }
 
     /// Draws the parameters.
+    ///
+    /// # Panics
+    /// For a share to drop that is not from 0 to below 1.
     pub fn init<B: Backend>(&self, device: &B::Device) -> ResNet12<B> {
         let [first, second, third, fourth] = self.widths;
         let block = |from, to| [Block::new([from, to], device)];
@@ -87,7 +90,7 @@ impl ResNet12Config {
             layer2: block(first, second),
             layer3: block(second, third),
             layer4: block(third, fourth),
-            drop_rate: self.drop_rate,
+            drop_rate: checked_drop_rate(self.drop_rate),
         })
     }
 }

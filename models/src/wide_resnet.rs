@@ -7,7 +7,9 @@ use burn::tensor::backend::Backend;
 
 use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, convolve};
-use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, dropout, global_avg_pool};
+use crate::nn::{
+    BatchNorm, BatchNormConfig, BnStatistics, checked_drop_rate, drawn, dropout, global_avg_pool,
+};
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
@@ -78,6 +80,9 @@ impl WideResNetConfig {
     }
 
     /// Draws the parameters.
+    ///
+    /// # Panics
+    /// For a share to drop that is not from 0 to below 1.
     pub fn init<B: Backend>(&self, device: &B::Device) -> WideResNet<B> {
         let widths = [16, 16 * self.width, 32 * self.width, 64 * self.width];
         let stage = |index: usize, stride| {
@@ -94,7 +99,7 @@ impl WideResNetConfig {
             block2: stage(1, 2),
             block3: stage(2, 2),
             bn1: BatchNormConfig::new(widths[3]).init(device),
-            drop_rate: self.drop_rate,
+            drop_rate: checked_drop_rate(self.drop_rate),
         })
     }
 }

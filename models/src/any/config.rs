@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AnyEncoder, Normalization};
 use crate::conv4::MOST_VALUES;
+use crate::nn::is_drop_rate;
 use crate::preprocessing::Preprocessing;
 use crate::{
     Conv4Config, Conv4Error, EfficientNetLiteConfig, ResNet12Config, ResNetConfig, VitConfig,
@@ -42,7 +43,7 @@ pub struct OnImages<C> {
 }
 
 /// A network that there cannot be, or that does not take its images.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum EncoderError {
@@ -63,6 +64,9 @@ pub enum EncoderError {
     /// A size of zero, or one that nothing is computed in.
     #[error("{network} has a size of {size}")]
     Size { network: String, size: usize },
+    /// A share of dropped values that is none, or all.
+    #[error("{network} drops a share from 0 to below 1, not {rate}")]
+    DropRate { network: String, rate: f64 },
 }
 
 /// Makes the configuration of a network for images of this shape.
@@ -229,6 +233,9 @@ impl EncoderConfig {
         if let Some(size) = beyond {
             return Err(EncoderError::Size { network: network(), size });
         }
+        if let Some(rate) = self.drop_rates().into_iter().find(|rate| !is_drop_rate(*rate)) {
+            return Err(EncoderError::DropRate { network: network(), rate });
+        }
         let normalized = self.normalization().is_some();
         if channels == 0 || (channels != 3 && (colour || normalized)) {
             return Err(EncoderError::Channels { network: network(), channels });
@@ -245,6 +252,16 @@ impl EncoderConfig {
         match values.is_some_and(|values| values <= MOST_VALUES) {
             true => Ok(()),
             false => Err(EncoderError::Large { network: network(), height, width }),
+        }
+    }
+
+    /// Shares that training drops.
+    fn drop_rates(&self) -> [f64; 2] {
+        match self {
+            Self::ResNet12(of) => [of.network.drop_rate, 0.0],
+            Self::WideResNet(of) => [of.network.drop_rate, 0.0],
+            Self::Vit(of) => [of.network.drop_rate, of.network.drop_path],
+            Self::Conv4(_) | Self::ResNet(_) | Self::EfficientNetLite(_) => [0.0; 2],
         }
     }
 
@@ -348,5 +365,36 @@ mod tests {
         let wide = ResNet12Config::new().with_widths([4, 6, 8, 1 << 40]);
         let text = EncoderConfig::ResNet12(on(wide, [3, 16, 16])).check().unwrap_err().to_string();
         assert_eq!(text, "resnet12 has a size of 1099511627776");
+    }
+
+    #[test]
+    fn shares_that_cannot_be_dropped_are_refused() {
+        let vit = VitConfig::new(crate::VitFamily::Clip, 8, 3, 8, 2, 2);
+        for rate in [f64::NAN, -0.1, 1.0, f64::INFINITY] {
+            for config in [
+                EncoderConfig::ResNet12(on(
+                    ResNet12Config::new().with_drop_rate(rate),
+                    [3, 16, 16],
+                )),
+                EncoderConfig::WideResNet(on(
+                    WideResNetConfig::new().with_drop_rate(rate),
+                    [3, 8, 8],
+                )),
+                EncoderConfig::Vit(on(vit.clone().with_drop_rate(rate), [3, 24, 24])),
+                EncoderConfig::Vit(on(vit.clone().with_drop_path(rate), [3, 24, 24])),
+            ] {
+                let text = config.check().unwrap_err().to_string();
+                assert!(text.ends_with(&format!("from 0 to below 1, not {rate}")), "{text}");
+            }
+        }
+        let most = ResNet12Config::new().with_drop_rate(0.99);
+        assert_eq!(EncoderConfig::ResNet12(on(most, [3, 16, 16])).check(), Ok(()));
+    }
+
+    #[test]
+    #[should_panic(expected = "a share from 0 to below 1, not NaN")]
+    fn a_network_without_a_share_is_not_drawn() {
+        let config = WideResNetConfig::new().with_blocks(1).with_width(1).with_drop_rate(f64::NAN);
+        config.init::<Flex>(&Default::default());
     }
 }
