@@ -273,6 +273,18 @@ mod tests {
     }
 
     #[test]
+    fn views_that_would_be_equal_are_refused() {
+        for text in ["none", "flip=0,pad=0,jitter=0,rotate=0,erase=0"] {
+            let refused = plain().with_views(augmentation(text), 3).unwrap_err();
+            assert_eq!(refused, EpisodeError::EqualViews { views: 3 }, "{text}");
+            assert_eq!(plain().with_views(augmentation(text), 1).unwrap().views(), 1);
+        }
+        for text in ["flip=0.1", "crop=1", "flip=0,pad=1", "jitter=0:0.1:0:0", "rotate=1"] {
+            assert_eq!(plain().with_views(augmentation(text), 2).unwrap().views(), 2, "{text}");
+        }
+    }
+
+    #[test]
     fn augmented_images_lie_on_the_host() {
         let place = |sampler: EpisodeSampler, on| {
             sampler.with_data_on(on).place_data::<Flex>(&Default::default(), None)

@@ -120,13 +120,17 @@ impl EpisodeSampler {
     /// are augmented. A test averages the predicted probabilities.
     ///
     /// # Errors
-    /// When the augmentation does not pass its [`check`](Augmentation::check) for the dataset's images.
+    /// When the augmentation does not pass its [`check`](Augmentation::check) for the dataset's images, and when it is the
+    /// [identity](Augmentation::is_identity) and there are several views.
     ///
     /// # Panics
     /// Without a view.
     pub fn with_views(self, augmentation: Augmentation, views: u32) -> Result<Self, EpisodeError> {
         assert!(views > 0, "a test needs at least one view");
         augmentation.check(self.dataset.image_shape())?;
+        if views > 1 && augmentation.is_identity() {
+            return Err(EpisodeError::EqualViews { views });
+        }
         Ok(Self { views: (views > 1).then(|| (Arc::new(augmentation), views)), ..self })
     }
 
