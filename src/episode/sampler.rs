@@ -415,6 +415,16 @@ mod tests {
     }
 
     #[test]
+    fn no_episodes_are_a_batch_of_their_protocol() {
+        let names = ["a", "b", "c"].map(|name| (name.to_owned(), 5));
+        let set = ImageSet::new(ImageShape::new(1, 2, 2), vec![0; 60], names).unwrap();
+        let sampler = set.sampler(Protocol::new(3, 1).with_queries(4), 5).unwrap();
+        let batch = sampler.batch::<Flex>([], &Default::default());
+        assert_eq!(batch.labels().map(|labels| labels.dims()), [[0, 3], [0, 12]]);
+        assert_eq!(batch.queries.dims(), [0, 12, 1, 2, 2]);
+    }
+
+    #[test]
     fn a_test_has_a_task_at_least_in_a_batch() {
         let one = |ways: usize| {
             let names = (0..ways).map(|class| (class.to_string(), 21));
