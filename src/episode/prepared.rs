@@ -125,7 +125,7 @@ mod tests {
     use rayon::ThreadPoolBuilder;
 
     use super::*;
-    use crate::data::{AugmentSpec, Glyphs, GlyphsConfig};
+    use crate::data::{AugmentSpec, Glyphs, GlyphsConfig, Pack, PackWriter, Shades};
     use crate::episode::{
         DataPlacement, EpisodeBatch, EpisodeError, EpisodeSampler, Mixing, Protocol, TaskSource,
     };
@@ -240,6 +240,26 @@ mod tests {
         let batch =
             sampler.tasks_from::<Flex>(3..6, preparer(3..6).unwrap(), &Default::default()).unwrap();
         assert_eq!(values(batch), tasks(&sampler, 3..6));
+    }
+
+    #[test]
+    fn images_of_a_file_are_prepared_once_they_are_placed_on_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("glyphs.pack");
+        let config = GlyphsConfig { train_alphabets: 1, size: 12, ..GlyphsConfig::new(0) };
+        let glyphs = Glyphs::generate(&config);
+        let writer = PackWriter::create(&path).unwrap();
+        writer.finish(&glyphs, Shades::Inverted, "glyphs".into()).unwrap();
+        let packed = Pack::open(&path).unwrap().splits().train;
+        let mut sampler = packed.sampler(PROTOCOL, 1).unwrap();
+        assert!(sampler.preparer().is_none());
+        sampler.place_data::<Flex>(&Default::default(), None).unwrap();
+        let prepared = sampler.preparer().unwrap()(3..6).unwrap();
+        let batch = sampler.tasks_from::<Flex>(3..6, prepared, &Default::default()).unwrap();
+        assert_eq!(values(batch), tasks(&plain(), 3..6));
+        let mut in_memory = plain();
+        in_memory.place_data::<Flex>(&Default::default(), None).unwrap();
+        assert!(in_memory.preparer().is_none());
     }
 
     #[test]
