@@ -1,16 +1,22 @@
-//! Episodes from a pack beside the same from memory.
+//! Episodes from a pack beside the same from memory, and steps of training on them: those of a pack are read ahead of
+//! their step, or in it.
 //!
 //! `FEWSHOT_PACK=FILE cargo bench --bench packs` measures nothing and writes a pack of 200 000 images of 3x84x84, 4.2 GB,
 //! which `fewshot train --data pack:FILE --json` then learns from: `peak_rss_mb` is its memory.
 
+#[path = "../tests/sources/mod.rs"]
+mod sources;
+
 use std::env;
 use std::path::Path;
 
-use burn::backend::Flex;
+use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
-use criterion::{Criterion, criterion_group};
+use criterion::{Bencher, Criterion, criterion_group};
 use fewshot::data::{ImageShape, Pack, PackWriter, Shades};
+use fewshot::episode::{Classification, TaskSource};
 use fewshot::prelude::*;
+use sources::BatchesAlone;
 
 const SHAPE: ImageShape = ImageShape::new(3, 84, 84);
 
@@ -56,15 +62,42 @@ fn in_memory(set: &ImageSet) -> ImageSet {
     ImageSet::new(SHAPE, pixels, names).expect("pixels of all images")
 }
 
-fn episodes(criterion: &mut Criterion) {
-    let device = Default::default();
+/// Ten steps of a small network on these episodes.
+fn train(bencher: &mut Bencher, source: impl TaskSource<Kind = Classification> + Clone) {
+    let network = Conv4Config::new([3, 84, 84]).with_channels(4);
+    bencher.iter(|| {
+        let learner = ProtoNet::<Autodiff<Flex>, _>::new(network.init(&Default::default()));
+        let trainer = MetaTrainer::new(learner, Adam::new().init()).episodes(source.clone());
+        trainer.steps(10).observe(|_| {}).fit::<Autodiff<Flex>>().expect("the run ends")
+    });
+}
+
+fn packs(criterion: &mut Criterion) {
     let path = env::temp_dir().join(format!("bench-{}.pack", std::process::id()));
     write(&path, 50).expect("the pack is written");
     let packed = Pack::open(&path).expect("the pack is read").splits().train;
     let sets = [("memory", in_memory(&packed)), ("pack", packed)];
+    episodes(criterion, &sets);
+    steps(criterion, &sets);
+    std::fs::remove_file(path).expect("the pack is there");
+}
+
+fn steps(criterion: &mut Criterion, [(_, memory), (_, pack)]: &[(&str, ImageSet); 2]) {
+    let protocol = Protocol::new(5, 1).with_queries(15);
+    let [memory, pack] =
+        [memory, pack].map(|set| set.sampler(protocol, 1).expect("the protocol fits"));
+    let mut group = criterion.benchmark_group("steps");
+    group.bench_function("memory", |bencher| train(bencher, memory.clone()));
+    group.bench_function("pack in the step", |bencher| train(bencher, BatchesAlone(pack.clone())));
+    group.bench_function("pack ahead", |bencher| train(bencher, pack.clone()));
+    group.finish();
+}
+
+fn episodes(criterion: &mut Criterion, sets: &[(&str, ImageSet); 2]) {
+    let device = Default::default();
     let mut group = criterion.benchmark_group("packs");
     for protocol in [Protocol::new(5, 1).with_queries(15), Protocol::new(20, 5).with_queries(15)] {
-        for (name, set) in &sets {
+        for (name, set) in sets {
             let sampler = set.sampler(protocol, 1).expect("the protocol fits");
             let mut index = 0;
             group.bench_function(format!("{name}/{protocol}"), |bencher| {
@@ -78,10 +111,9 @@ fn episodes(criterion: &mut Criterion) {
         }
     }
     group.finish();
-    std::fs::remove_file(path).expect("the pack is there");
 }
 
-criterion_group!(benches, episodes);
+criterion_group!(benches, packs);
 
 fn main() {
     match env::var_os("FEWSHOT_PACK") {

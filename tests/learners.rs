@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod backends;
+mod sources;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -17,8 +18,8 @@ use fewshot::data::{
     Scaling,
 };
 use fewshot::episode::{
-    ClassDraw, Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeList,
-    EpisodeSampler, EpisodeSizes, EpisodeTensors, Protocol, Support, TaskSource,
+    ClassDraw, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeList, EpisodeSampler,
+    EpisodeSizes, EpisodeTensors, Protocol, Support, TaskSource,
 };
 use fewshot::learners::heads::{PrototypeScore, Prototypes};
 use fewshot::learners::{
@@ -30,7 +31,7 @@ use fewshot::models::{BnStatistics, Conv4, Conv4Config, Encoder, Mlp, MlpConfig}
 use fewshot::precision::LossScale;
 use fewshot::train::Evaluator;
 
-use serde_json::Value;
+use sources::BatchesAlone;
 
 const IMAGE: [usize; 3] = [2, 5, 7];
 const WAYS: usize = 3;
@@ -218,29 +219,6 @@ fn glyphs() -> ImageSet {
         ..GlyphsConfig::new(0)
     };
     Glyphs::generate(&config).train
-}
-
-/// Episodes of which a test sees the images alone.
-struct ByImages(EpisodeSampler);
-
-impl TaskSource for ByImages {
-    type Kind = Classification;
-
-    fn tasks<B: Backend>(
-        &self,
-        indices: Range<u64>,
-        device: &B::Device,
-    ) -> Result<EpisodeBatch<B>, DataError> {
-        self.0.try_batch(indices, device)
-    }
-
-    fn test_batch_size(&self) -> usize {
-        self.0.test_batch_size()
-    }
-
-    fn settings(&self) -> Value {
-        self.0.settings()
-    }
 }
 
 mod laws {
@@ -499,13 +477,13 @@ mod laws {
             // Episode after episode: one more changes the mean by what it is.
             for episodes in [1, 2, 3, 4, 5, 9, 14] {
                 let found = Evaluator::new(episodes).score::<B, _>(&learner, &sampler, &device);
-                let images = ByImages(sampler.clone());
+                let images = BatchesAlone(sampler.clone());
                 let expected = Evaluator::new(episodes).score::<B, _>(&learner, &images, &device);
                 assert_eq!(found, expected, "{} in {episodes}", learner.architecture());
                 assert!(episodes < 14 || found.mean > 25.0 && found.mean < 100.0, "{found}");
             }
             let found = Evaluator::new(6).score::<B, _>(&learner, &varied, &device);
-            let images = ByImages(varied.clone());
+            let images = BatchesAlone(varied.clone());
             let expected = Evaluator::new(6).score::<B, _>(&learner, &images, &device);
             assert_eq!(found, expected, "{} in varied episodes", learner.architecture());
         }

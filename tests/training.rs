@@ -15,6 +15,7 @@ mod reptile;
 mod resuming;
 #[path = "training/scale.rs"]
 mod scale;
+mod sources;
 
 use std::fs;
 use std::path::Path;

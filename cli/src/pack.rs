@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fewshot::data::{ClassDataset, Color, Pack, PackWriter, PixelStore, Split};
+use fewshot::data::{ClassDataset, Pack, PackWriter, PixelStore, Split};
 use fewshot::hardware::Bytes;
 
 use crate::args::PackArgs;
@@ -16,15 +16,9 @@ pub(crate) fn run(args: &PackArgs) -> Result {
     }
     let spec = args.spec.as_ref().ok_or_else(|| usage!("data to pack is needed"))?;
     let to = args.to.as_ref().ok_or_else(|| usage!("--to FILE is needed"))?;
-    let of_files = args.image_size.is_some() || args.grey || args.read.given().is_some();
-    spec.refuse_other_options(args.split, of_files)?;
-    let default = spec.default_options()?;
-    let options = args.read.over(FolderOptions {
-        size: args.image_size.unwrap_or(default.size),
-        color: if args.grey { Color::Grey } else { default.color },
-        ..default
-    });
-    let split = args.split.unwrap_or(Split::Vinyals);
+    args.images.check(spec)?;
+    let options = args.images.over(spec.default_options()?);
+    let split = args.images.split.unwrap_or(Split::Vinyals);
     let writer = Arc::new(PackWriter::create(to)?);
     let splits = spec.open_in(split, options, PixelStore::Pack(writer.clone()))?;
     let shades = options.shades.unwrap_or_else(|| spec.shades());

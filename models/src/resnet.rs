@@ -155,13 +155,20 @@ impl<B: Backend> Block<B> {
     }
 }
 
-impl<B: Backend> Encoder<B> for ResNet<B> {
-    fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+impl<B: Backend> ResNet<B> {
+    /// The maps whose means are the features, `[n, 8 * width, ceil(h / 32), ceil(w / 32)]` of images `[n, c, h, w]`; of
+    /// bottlenecks four times as many.
+    pub fn maps(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
         let x = relu(self.bn1.forward(convolve(&self.conv1, images), statistics));
         let x = overlapping_max_pool(x);
         let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
-        let blocks = stages.into_iter().flatten();
-        global_avg_pool(blocks.fold(x, |x, block| block.forward(x, statistics)))
+        stages.into_iter().flatten().fold(x, |x, block| block.forward(x, statistics))
+    }
+}
+
+impl<B: Backend> Encoder<B> for ResNet<B> {
+    fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+        global_avg_pool(self.maps(images, statistics))
     }
 
     fn draws(&self) -> bool {

@@ -7,8 +7,8 @@ use burn::tensor::backend::Backend;
 use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, convolve};
 use crate::nn::{
-    BatchNorm, BatchNormConfig, BnStatistics, drawn, drop_block, global_avg_pool, leaky_relu,
-    max_pool,
+    BatchNorm, BatchNormConfig, BnStatistics, checked_drop_rate, drawn, drop_block,
+    global_avg_pool, leaky_relu, max_pool,
 };
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
@@ -79,6 +79,9 @@ impl ResNet12Config {
     }
 
     /// Draws the parameters.
+    ///
+    /// # Panics
+    /// For a share to drop that is not from 0 to below 1.
     pub fn init<B: Backend>(&self, device: &B::Device) -> ResNet12<B> {
         let [first, second, third, fourth] = self.widths;
         let block = |from, to| [Block::new([from, to], device)];
@@ -87,7 +90,7 @@ impl ResNet12Config {
             layer2: block(first, second),
             layer3: block(second, third),
             layer4: block(third, fourth),
-            drop_rate: self.drop_rate,
+            drop_rate: checked_drop_rate(self.drop_rate),
         })
     }
 }
@@ -123,8 +126,14 @@ impl<B: Backend> ResNet12<B> {
         [&self.layer1, &self.layer2, &self.layer3, &self.layer4].map(|[block]| block)
     }
 
+    /// The maps whose means are the features, `[n, d, h / 16, w / 16]` of images `[n, c, h, w]`, halved four times and
+    /// rounded down each time.
+    pub fn maps(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
+        (0..4).fold(images, |x, index| self.forward_block(index, x, statistics))
+    }
+
     /// The block of this index, and what training drops after it.
-    fn forward_block(
+    pub(crate) fn forward_block(
         &self,
         index: usize,
         x: Tensor<B, 4>,
@@ -142,8 +151,7 @@ impl<B: Backend> ResNet12<B> {
 
 impl<B: Backend> Encoder<B> for ResNet12<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
-        let maps = (0..4).fold(images, |x, index| self.forward_block(index, x, statistics));
-        global_avg_pool(maps)
+        global_avg_pool(self.maps(images, statistics))
     }
 
     fn segments(&self) -> usize {

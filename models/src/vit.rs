@@ -8,7 +8,9 @@ use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::{Activation, LinearEpilogue, Precision, attention, fused_linear, product};
 
 use crate::encoder::{Differentiable, Encoder};
-use crate::nn::{BnStatistics, LayerNorm, Linear, LinearConfig, drawn, drop_path, dropout};
+use crate::nn::{
+    BnStatistics, LayerNorm, Linear, LinearConfig, checked_drop_rate, drawn, drop_path, dropout,
+};
 use crate::preprocessing::Preprocessing;
 
 /// A family of vision transformers; the members of a family differ only in their sizes.
@@ -189,7 +191,7 @@ impl VitConfig {
     /// Draws the parameters.
     ///
     /// # Panics
-    /// When heads do not share the width evenly.
+    /// When heads do not share the width evenly, and for a share to drop that is not from 0 to below 1.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Vit<B> {
         let Self { family, patch, grid, width, depth, heads, projection, registers, .. } = *self;
         assert!(heads > 0 && width.is_multiple_of(heads), "{heads} heads of {width} in all");
@@ -232,7 +234,10 @@ impl VitConfig {
             blocks: (0..depth).map(block).collect(),
             norm: norm(),
             proj: clip.then(|| draw.positions.init([width, projection], device)),
-            drop: DropRates { value: self.drop_rate, path: self.drop_path },
+            drop: DropRates {
+                value: checked_drop_rate(self.drop_rate),
+                path: checked_drop_rate(self.drop_path),
+            },
         })
     }
 }

@@ -6,7 +6,10 @@ use burn::tensor::backend::Backend;
 
 use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, convolve};
-use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, dropout, global_avg_pool, relu};
+use crate::nn::{
+    BatchNorm, BatchNormConfig, BnStatistics, checked_drop_rate, drawn, dropout, global_avg_pool,
+    relu,
+};
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
@@ -77,6 +80,9 @@ impl WideResNetConfig {
     }
 
     /// Draws the parameters.
+    ///
+    /// # Panics
+    /// For a share to drop that is not from 0 to below 1.
     pub fn init<B: Backend>(&self, device: &B::Device) -> WideResNet<B> {
         let widths = [16, 16 * self.width, 32 * self.width, 64 * self.width];
         let stage = |index: usize, stride| {
@@ -93,7 +99,7 @@ impl WideResNetConfig {
             block2: stage(1, 2),
             block3: stage(2, 2),
             bn1: BatchNormConfig::new(widths[3]).init(device),
-            drop_rate: self.drop_rate,
+            drop_rate: checked_drop_rate(self.drop_rate),
         })
     }
 }
@@ -124,13 +130,20 @@ impl<B: Backend> Block<B> {
     }
 }
 
-impl<B: Backend> Encoder<B> for WideResNet<B> {
-    fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+impl<B: Backend> WideResNet<B> {
+    /// The maps whose means are the features, `[n, 64 * width, ceil(h / 4), ceil(w / 4)]` of images `[n, c, h, w]`.
+    pub fn maps(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
         let stages = [&self.block1, &self.block2, &self.block3];
         let blocks = stages.into_iter().flat_map(|stage| &stage.layer);
         let x = convolve(&self.conv1, images);
         let x = blocks.fold(x, |x, block| block.forward(x, statistics, self.drop_rate));
-        global_avg_pool(relu(self.bn1.forward(x, statistics)))
+        relu(self.bn1.forward(x, statistics))
+    }
+}
+
+impl<B: Backend> Encoder<B> for WideResNet<B> {
+    fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+        global_avg_pool(self.maps(images, statistics))
     }
 
     fn draws(&self) -> bool {

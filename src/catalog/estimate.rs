@@ -57,6 +57,7 @@ impl Estimate {
         let planner = MemoryPlanner {
             profile,
             optimizer,
+            weight_averages: 0,
             method,
             lanes: at_once(lanes, route),
             task,

@@ -92,6 +92,9 @@ pub enum DataError {
         "the sets to train, to validate and to test on are no views of the same images, as a pack has them"
     )]
     SeparateSets,
+    /// Sets and pixels that make no pack which could be opened.
+    #[error("these sets make no pack: {reason}")]
+    NoPack { reason: String },
     /// Images without a value, or larger than any are, were asked for.
     #[error("images of {shape} {reason}")]
     Shape { shape: ImageShape, reason: String },

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -125,8 +126,12 @@ impl ImageSet {
 
     /// The description of the set in a pack of its block. Classes that have no files are known again by their images.
     pub(super) fn to_packed(&self) -> Result<PackedSet> {
+        // Turns of a class are classes of the same pixels.
+        let mut digests = HashMap::new();
         let classes = self.classes.iter().map(|class| {
-            let files = class.files.map_or_else(|| self.pixels_digest(class), Ok)?;
+            let known = class.files.or_else(|| digests.get(&class.images).copied());
+            let files = known.map_or_else(|| self.pixels_digest(class), Ok)?;
+            digests.insert(class.images.clone(), files);
             Ok(PackedClass {
                 name: class.name.clone(),
                 first: class.images.start,

@@ -253,7 +253,7 @@ impl<B: Backend> EpisodeBatch<B> {
         let (tasks, ways, examples) = (episodes.len(), sizes.ways, sizes.examples());
         let chosen = choices(dataset, episodes);
         let labels = |part| match protocol {
-            None => labels_of(episodes, part, device),
+            None => labels_of(episodes, part, sizes, device),
             Some(Protocol { shots, queries, .. }) => {
                 let each = if matches!(part, Part::Support) { shots } else { queries };
                 labels.get_or_make([tasks, ways, each], device, || {
@@ -335,11 +335,11 @@ impl<B: Backend> EpisodeBatch<B> {
         let batch = Self::from(EpisodeTensors {
             support: Support {
                 images: part(support, sizes.support),
-                labels: labels_of(&episodes, Part::Support, device),
+                labels: labels_of(&episodes, Part::Support, sizes, device),
                 ways: sizes.ways,
             },
             queries: part(queries, sizes.queries),
-            query_labels: labels_of(&episodes, Part::Query, device),
+            query_labels: labels_of(&episodes, Part::Query, sizes, device),
         });
         Self { classes: Some(classes(dataset, &episodes)), ..batch }
     }
@@ -446,16 +446,17 @@ fn scale<B: Backend>(x: Tensor<B, 4>, scaling: &Scaling) -> Tensor<B, 4> {
     if shifted { x + per_channel(shifts) } else { x }
 }
 
-/// Labels of a part of episodes of the same sizes, `[t, n]` or `[t, q]`.
+/// Labels of a part of episodes of these sizes, `[t, n]` or `[t, q]`.
 fn labels_of<B: Backend>(
     episodes: &[Episode],
     part: Part,
+    sizes: BatchSizes,
     device: &B::Device,
 ) -> Tensor<B, 2, Int> {
     let labels = episodes.iter().flat_map(|episode| episode.labels(part));
     let labels: Vec<i32> = labels.map(|label| label as i32).collect();
-    let shape = [episodes.len(), labels.len() / episodes.len().max(1)];
-    uploaded(labels, shape, device)
+    let examples = if matches!(part, Part::Support) { sizes.support } else { sizes.queries };
+    uploaded(labels, [episodes.len(), examples], device)
 }
 
 /// Labels of examples in the order of their classes, `[t, ways * per_class]`.

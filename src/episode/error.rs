@@ -44,6 +44,9 @@ pub enum EpisodeError {
     /// An augmentation that images cannot be changed by.
     #[error(transparent)]
     Augment(#[from] AugmentError),
+    /// Views that would all be the same.
+    #[error("{views} views of an episode differ by an augmentation, and this one changes no image")]
+    EqualViews { views: u32 },
     /// Images that should be augmented and lie on an accelerator.
     #[error("images that are augmented lie on the host, which changes them before each step")]
     AugmentedOnDevice,

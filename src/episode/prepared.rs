@@ -125,7 +125,7 @@ mod tests {
     use rayon::ThreadPoolBuilder;
 
     use super::*;
-    use crate::data::{AugmentSpec, Glyphs, GlyphsConfig};
+    use crate::data::{AugmentSpec, Glyphs, GlyphsConfig, Pack, PackWriter, Shades};
     use crate::episode::{
         DataPlacement, EpisodeBatch, EpisodeError, EpisodeSampler, Mixing, Protocol, TaskSource,
     };
@@ -243,6 +243,26 @@ mod tests {
     }
 
     #[test]
+    fn images_of_a_file_are_prepared_once_they_are_placed_on_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("glyphs.pack");
+        let config = GlyphsConfig { train_alphabets: 1, size: 12, ..GlyphsConfig::new(0) };
+        let glyphs = Glyphs::generate(&config);
+        let writer = PackWriter::create(&path).unwrap();
+        writer.finish(&glyphs, Shades::Inverted, "glyphs".into()).unwrap();
+        let packed = Pack::open(&path).unwrap().splits().train;
+        let mut sampler = packed.sampler(PROTOCOL, 1).unwrap();
+        assert!(sampler.preparer().is_none());
+        sampler.place_data::<Flex>(&Default::default(), None).unwrap();
+        let prepared = sampler.preparer().unwrap()(3..6).unwrap();
+        let batch = sampler.tasks_from::<Flex>(3..6, prepared, &Default::default()).unwrap();
+        assert_eq!(values(batch), tasks(&plain(), 3..6));
+        let mut in_memory = plain();
+        in_memory.place_data::<Flex>(&Default::default(), None).unwrap();
+        assert!(in_memory.preparer().is_none());
+    }
+
+    #[test]
     fn without_parts_nothing_changes() {
         let sampler = augmented("none");
         assert_eq!(sampler.settings(), plain().settings());
@@ -270,6 +290,18 @@ mod tests {
         let single = plain().with_views(augmentation("standard"), 1).unwrap();
         assert_eq!(single.views(), 1);
         assert!(single.episodes().is_some());
+    }
+
+    #[test]
+    fn views_that_would_be_equal_are_refused() {
+        for text in ["none", "flip=0,pad=0,jitter=0,rotate=0,erase=0"] {
+            let refused = plain().with_views(augmentation(text), 3).unwrap_err();
+            assert_eq!(refused, EpisodeError::EqualViews { views: 3 }, "{text}");
+            assert_eq!(plain().with_views(augmentation(text), 1).unwrap().views(), 1);
+        }
+        for text in ["flip=0.1", "crop=1", "flip=0,pad=1", "jitter=0:0.1:0:0", "rotate=1"] {
+            assert_eq!(plain().with_views(augmentation(text), 2).unwrap().views(), 2, "{text}");
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct EpisodeSampler {
     data_on: DataPlacement,
     /// Least bytes that were free on a device.
     free: Option<u64>,
+    /// Place of the images on all devices so far; the device if they are on one of them.
+    placed: Option<DataPlacement>,
     labels: Arc<Labels>,
     augmentation: Arc<Augmentation>,
     mixing: Mixing,
@@ -88,6 +90,7 @@ impl EpisodeSampler {
             plan,
             data_on: DataPlacement::Auto,
             free: None,
+            placed: None,
             labels: Arc::new(Labels::new()),
             augmentation: Arc::default(),
             mixing: Mixing::default(),
@@ -120,13 +123,17 @@ impl EpisodeSampler {
     /// are augmented. A test averages the predicted probabilities.
     ///
     /// # Errors
-    /// When the augmentation does not pass its [`check`](Augmentation::check) for the dataset's images.
+    /// When the augmentation does not pass its [`check`](Augmentation::check) for the dataset's images, and when it is the
+    /// [identity](Augmentation::is_identity) and there are several views.
     ///
     /// # Panics
     /// Without a view.
     pub fn with_views(self, augmentation: Augmentation, views: u32) -> Result<Self, EpisodeError> {
         assert!(views > 0, "a test needs at least one view");
         augmentation.check(self.dataset.image_shape())?;
+        if views > 1 && augmentation.is_identity() {
+            return Err(EpisodeError::EqualViews { views });
+        }
         Ok(Self { views: (views > 1).then(|| (Arc::new(augmentation), views)), ..self })
     }
 
@@ -236,6 +243,12 @@ impl EpisodeSampler {
         }
     }
 
+    /// True of images that lie on the host, in a file.
+    fn reads_a_file(&self) -> bool {
+        let is_in_file = self.dataset.block().is_some_and(|block| block.in_memory().is_none());
+        is_in_file && self.placed == Some(DataPlacement::Host)
+    }
+
     /// The host's share of episodes.
     fn prepare(
         &self,
@@ -288,9 +301,10 @@ impl TaskSource for EpisodeSampler {
         self.try_batch(indices, device)
     }
 
-    /// Only for images that are augmented: others are copied faster than a thread is told to.
+    /// Only for images that are augmented, and for those of a file that [`place_data`](TaskSource::place_data) has left on
+    /// the host: others are copied faster than a thread is told to.
     fn preparer(&self) -> Option<Preparer> {
-        if self.augmentation.is_empty() {
+        if self.augmentation.is_empty() && !self.reads_a_file() {
             return None;
         }
         let sampler = self.clone();
@@ -331,7 +345,10 @@ impl TaskSource for EpisodeSampler {
         free: Option<u64>,
     ) -> Result<DataPlacement, EpisodeError> {
         self.free = self.free.into_iter().chain(free).min();
-        self.placement::<B>(device)
+        let here = self.placement::<B>(device)?;
+        let is_on_device = self.placed == Some(DataPlacement::Device);
+        self.placed = Some(if is_on_device { DataPlacement::Device } else { here });
+        Ok(here)
     }
 
     fn test_batch_size(&self) -> usize {
@@ -408,6 +425,16 @@ mod tests {
                 assert_eq!(batch.classes(), Some(&expected[..]));
             }
         }
+    }
+
+    #[test]
+    fn no_episodes_are_a_batch_of_their_protocol() {
+        let names = ["a", "b", "c"].map(|name| (name.to_owned(), 5));
+        let set = ImageSet::new(ImageShape::new(1, 2, 2), vec![0; 60], names).unwrap();
+        let sampler = set.sampler(Protocol::new(3, 1).with_queries(4), 5).unwrap();
+        let batch = sampler.batch::<Flex>([], &Default::default());
+        assert_eq!(batch.labels().map(|labels| labels.dims()), [[0, 3], [0, 12]]);
+        assert_eq!(batch.queries.dims(), [0, 12, 1, 2, 2]);
     }
 
     #[test]

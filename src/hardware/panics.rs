@@ -240,7 +240,8 @@ fn keeps(info: &PanicHookInfo<'_>) -> bool {
     is_heard
 }
 
-fn message(payload: &(dyn Any + Send)) -> String {
+/// The text of a panic.
+pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
     let owned = payload.downcast_ref::<String>().cloned();
     let text = owned.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     text.unwrap_or_else(|| "a panic without a message".to_owned())

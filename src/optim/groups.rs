@@ -112,7 +112,12 @@ impl ParameterGroups {
 
     /// True if a parameter is frozen.
     pub fn freezes(&self) -> bool {
-        self.groups.values().any(|group| group.update == Update::Frozen)
+        self.frozen().next().is_some()
+    }
+
+    /// Names of the frozen parameters and running averages, in the order of the module.
+    pub fn frozen(&self) -> impl Iterator<Item = &str> {
+        self.names().filter(|name| self.group(name).update == Update::Frozen)
     }
 
     /// Freezes the parameters and running averages under these paths, which begin at the learner or at its

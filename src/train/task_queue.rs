@@ -1,6 +1,5 @@
 //! Tasks of the next steps, of which a thread makes the host's share ahead.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +8,7 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::data::DataError;
 use crate::episode::{PreparedTasks, Preparer};
+use crate::hardware::panics::message;
 
 /// Number of batches that wait for their step, besides the one that the thread is at.
 const WAITING: usize = 2;
@@ -98,14 +98,8 @@ impl Drop for TaskQueue {
 
 fn prepared(preparer: &Preparer, indices: &Range<u64>) -> Result<PreparedTasks, Unprepared> {
     let work = AssertUnwindSafe(|| preparer(indices.clone()));
-    let made = catch_unwind(work).map_err(|panic| Unprepared::Panic(text_of(&*panic)))?;
+    let made = catch_unwind(work).map_err(|panic| Unprepared::Panic(message(&*panic)))?;
     made.map_err(Unprepared::Data)
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("a panic without a text").to_owned()
 }
 
 #[cfg(test)]

@@ -189,6 +189,7 @@ fn formulas_come_near_for_resnet12() {
             let planner = MemoryPlanner {
                 profile: ModelProfile::of::<B, _>(&network),
                 optimizer: OptimizerKind::Adam,
+                weight_averages: 0,
                 method: way.method,
                 lanes: 1,
                 task,

@@ -1,6 +1,5 @@
 //! Training on augmented images, whose bytes are prepared ahead of the steps.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use burn::module::AutodiffModule;
@@ -8,9 +7,9 @@ use fewshot::data::{AugmentSpec, Augmentation, DataError, ImageShape, QuarterTur
 use fewshot::episode::{Classification, Mixing, TaskSource};
 use fewshot::learners::heads::SimpleShot;
 use fewshot::learners::{BaseClassifierConfig, EmbeddingLearner};
-use serde_json::Value;
 
 use super::*;
+use crate::sources::BatchesAlone;
 
 const STEPS: u64 = 5;
 
@@ -25,30 +24,6 @@ fn augmentation() -> Augmentation {
 fn episodes() -> EpisodeSampler {
     let sampler = glyphs().train.sampler(Protocol::new(5, 1).with_queries(3), 1).unwrap();
     sampler.with_augmentation(augmentation()).unwrap()
-}
-
-/// Episodes of which nothing is prepared ahead.
-#[derive(Clone)]
-struct InTheStep(EpisodeSampler);
-
-impl TaskSource for InTheStep {
-    type Kind = Classification;
-
-    fn tasks<B: Backend>(
-        &self,
-        indices: Range<u64>,
-        device: &B::Device,
-    ) -> Result<EpisodeBatch<B>, DataError> {
-        self.0.try_batch(indices, device)
-    }
-
-    fn test_batch_size(&self) -> usize {
-        self.0.test_batch_size()
-    }
-
-    fn settings(&self) -> Value {
-        TaskSource::settings(&self.0)
-    }
 }
 
 /// A run in micro-batches of this size.
@@ -91,7 +66,7 @@ fn a_queue_changes_no_bit() {
         let in_the_step = Small { micro_batch, ..SMALL };
         let ahead = trained(learner(), folders[0].path(), episodes(), ahead).unwrap();
         let expected =
-            trained(learner(), folders[1].path(), InTheStep(episodes()), in_the_step).unwrap();
+            trained(learner(), folders[1].path(), BatchesAlone(episodes()), in_the_step).unwrap();
         assert_eq!(ahead, expected, "{micro_batch:?}");
         let [one, other] = folders.each_ref().map(|folder| metrics(folder.path()));
         assert_eq!(one, other);

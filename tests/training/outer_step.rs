@@ -210,6 +210,20 @@ fn frozen_parameters_and_their_running_averages_stay() {
 }
 
 #[test]
+fn a_run_goes_on_with_the_same_frozen_parameters() {
+    let folder = tempfile::tempdir().unwrap();
+    let begin = Part { folder: folder.path(), resume: false, stop_at: Some(2) };
+    let frozen = Outer { freeze: vec!["blocks.0"], ..Outer::default() };
+    train(&frozen, &begin).unwrap_err();
+    let rest = Part { folder: folder.path(), resume: true, stop_at: None };
+    for freeze in [vec![], vec!["blocks.1"]] {
+        let other = train(&Outer { freeze, ..Outer::default() }, &rest).unwrap_err().to_string();
+        assert!(other.contains("frozen"), "{other}");
+    }
+    train(&frozen, &rest).unwrap();
+}
+
+#[test]
 fn frozen_gradients_are_no_part_of_the_norm_that_is_clipped() {
     const RATE: f64 = 10.0;
     let trained = |clip| {

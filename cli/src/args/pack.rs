@@ -1,9 +1,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fewshot::data::Split;
 
-use super::{ReadArgs, count};
+use super::ImageArgs;
 use crate::data_spec::{ImageSpec, image_specs};
 
 pub(crate) const PACK_HELP: &str = "\
@@ -33,15 +32,6 @@ pub(crate) struct PackArgs {
         conflicts_with_all = ["spec", "to", "split", "image_size", "grey", "skip_broken", "max_pixels"]
     )]
     pub(crate) check: Option<PathBuf>,
-    /// Split of Omniglot: vinyals, finn or finn:SEED
-    #[arg(long)]
-    pub(crate) split: Option<Split>,
-    /// Side in pixels that pictures of files are stretched to [default: as in `train`]
-    #[arg(long, value_name = "PIXELS", value_parser = count(1..=4096))]
-    pub(crate) image_size: Option<usize>,
-    /// Take the brightness alone of pictures of files
-    #[arg(long)]
-    pub(crate) grey: bool,
     #[command(flatten)]
-    pub(crate) read: ReadArgs,
+    pub(crate) images: ImageArgs,
 }

@@ -1,7 +1,6 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use fewshot::data::Split;
 use fewshot::episode::DataPlacement;
 use fewshot::hardware::Bytes;
 use fewshot::learners::BaseLogits;
@@ -10,7 +9,7 @@ use fewshot::metric::Metric;
 use super::device::placement;
 use super::scale::ScaleArgs;
 use super::{
-    AugmentArgs, BatchNormRule, DeviceArgs, EncoderArgs, InnerArgs, OptimizerArgs, ReadArgs,
+    AugmentArgs, BatchNormRule, DeviceArgs, EncoderArgs, ImageArgs, InnerArgs, OptimizerArgs,
     SamplingArgs, TestEpisodes, count, one_of, steps,
 };
 use crate::data_spec::{DataSpec, specs};
@@ -83,19 +82,8 @@ pub(crate) struct TrainArgs {
     pub(crate) method: Method,
     #[arg(long, default_value = "glyphs", value_name = "SPEC", help = specs("What to learn from"))]
     pub(crate) data: DataSpec,
-    /// Split of Omniglot: vinyals (turns are classes), finn or finn:SEED (turns drawn per class)
-    /// [default: vinyals]
-    #[arg(long)]
-    pub(crate) split: Option<Split>,
-    /// Side in pixels that images of files are resized to [default: 84; of cifar-fs and fc100 32, of
-    /// meta-album 128, of fonts 28; with an --encoder that has weights, theirs]
-    #[arg(long, value_name = "PIXELS", value_parser = count(1..=4096))]
-    pub(crate) image_size: Option<usize>,
-    /// Take the brightness alone of images of files
-    #[arg(long)]
-    pub(crate) grey: bool,
     #[command(flatten)]
-    pub(crate) read: ReadArgs,
+    pub(crate) images: ImageArgs,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Where the images lie while an accelerator learns from them; the CPU has them in host memory

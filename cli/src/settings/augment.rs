@@ -4,7 +4,7 @@ use fewshot::data::{Augmentation, ImageShape};
 use fewshot::episode::{DataPlacement, EpisodeSampler, Mixing};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{AugmentArgs, first_given};
+use crate::args::AugmentArgs;
 use crate::prelude::*;
 
 /// Augmentation and mixing of training images.
@@ -21,13 +21,17 @@ impl AugmentSettings {
         let augmentation = augmentation.transpose();
         let augmentation = augmentation.map_err(|error| usage!("--augment: {error}"))?;
         let mixing = Mixing { mixup: args.mixup, cutmix: args.cutmix };
-        mixing.check().map_err(|error| {
-            let option = first_given!(args, mixup, cutmix).unwrap_or_default();
-            usage!("{option}: {error}")
-        })?;
+        let alone = [
+            ("--mixup", Mixing { cutmix: None, ..mixing }),
+            ("--cutmix", Mixing { mixup: None, ..mixing }),
+        ];
+        for (option, mixing) in alone {
+            mixing.check().map_err(|error| usage!("{option}: {error}"))?;
+        }
         let settings = Self { augmentation: augmentation.unwrap_or_default(), mixing };
-        if args.test_augment.is_some_and(|views| views > 1) && settings.augmentation.is_empty() {
-            return Err(usage!("--test-augment needs --augment, which it takes views of"));
+        if args.test_augment.is_some_and(|views| views > 1) && settings.augmentation.is_identity() {
+            let reason = "by which its views differ";
+            return Err(usage!("--test-augment needs --augment with changes of images, {reason}"));
         }
         Ok(settings)
     }

@@ -64,9 +64,7 @@ impl EncoderSpec {
     fn path(&self) -> Option<PathBuf> {
         match self {
             Self::Drawn(_) | Self::Wide(_) => None,
-            Self::Weights(_, path) | Self::Run(path) => {
-                Some(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
-            }
+            Self::Weights(_, path) | Self::Run(path) => Some(absolute(path)),
         }
     }
 }
@@ -102,7 +100,10 @@ impl EncoderSettings {
             (EncoderSpec::Weights(name, _), Some(earlier)) => earlier.network.name() == *name,
             _ => true,
         };
-        if same_network && path.is_some() && path.as_ref() == noted.map(|weights| &weights.path) {
+        let noted = noted.map(|weights| &weights.path);
+        let same_weights =
+            path.as_ref().zip(noted).is_some_and(|(path, noted)| is_same_place(path, noted));
+        if same_network && same_weights {
             return Ok(earlier);
         }
         let image = run.image();
@@ -165,6 +166,17 @@ impl EncoderSettings {
         // What is trained and what is not is said by the network that was drawn.
         Ok(drawn.load_record(given.into_record()))
     }
+}
+
+/// The path from the root on; the path itself where the working directory is not known.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// True of two spellings of an absolute path. What is there no longer has one.
+pub(super) fn is_same_place(path: &Path, other: &Path) -> bool {
+    let canonical = |path: &Path| path.canonicalize().ok();
+    path == other || canonical(path).is_some_and(|place| canonical(other) == Some(place))
 }
 
 fn hash(file: &Path) -> Result<String> {

@@ -337,14 +337,19 @@ impl RunSettings {
     pub(crate) fn network(&self) -> Result<EncoderConfig> {
         let own = || EncoderConfig::Conv4(self.conv4());
         let config = self.encoder.as_ref().map_or_else(own, |encoder| encoder.network.clone());
+        let readout = match self.method.compares_places() {
+            true => Readout::Flatten,
+            false => Readout::Average,
+        };
+        let config = config.with_readout(readout);
         if let EncoderConfig::Conv4(config) = &config
             && !config.fits()
         {
             let (image, blocks) = (self.image, config.blocks);
             return Err(failed!("images of {image} are too small for {blocks} blocks"));
         }
-        config.check().map_err(|error| failed!("{error}"))?;
         self.check_learner(&config)?;
+        config.check().map_err(|error| failed!("{error}"))?;
         Ok(config)
     }
 
@@ -432,7 +437,9 @@ fn maps(method: Method, network: &EncoderConfig) -> Result<[usize; 3]> {
         Some(maps) => Ok(maps),
         None if method.compares_places() => {
             let name = network.name();
-            Err(usage!("{method} compares places of maps, which {CONV4} has and {name} has not"))
+            Err(usage!(
+                "{method} compares places of maps, which {CONV4} and residual networks have, and the features of {name} have not"
+            ))
         }
         None => Ok([network.features(), 1, 1]),
     }

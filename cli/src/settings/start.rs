@@ -3,10 +3,12 @@
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::MetaLearner;
 use fewshot::models::nn::draw;
+use fewshot::models::{EncoderConfig, Readout};
 use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, NamedParameters};
 use serde::{Deserialize, Serialize};
 
+use super::encoder::{absolute, is_same_place};
 use super::{EncoderSettings, LearnerJob, RunSettings};
 use crate::checkpoint;
 use crate::method::Method;
@@ -15,7 +17,7 @@ use crate::prelude::*;
 /// The run that a training started from, as its settings keep it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StartedFrom {
-    /// Run folder or checkpoint, as it was given.
+    /// Run folder or checkpoint, an absolute path.
     run: PathBuf,
     method: Method,
     /// Steps that the other training had made.
@@ -25,8 +27,9 @@ pub(crate) struct StartedFrom {
 }
 
 impl StartedFrom {
-    pub(crate) fn run(&self) -> &Path {
-        &self.run
+    /// True if `run` is the path of this run. Earlier versions kept paths as they were given.
+    pub(crate) fn is(&self, run: &Path) -> bool {
+        is_same_place(&absolute(&self.run), &absolute(run))
     }
 }
 
@@ -47,7 +50,7 @@ impl Start {
         }
         let settings = RunSettings::from_checkpoint(&checkpoint, &path, None, None)?;
         let from = StartedFrom {
-            run: run.to_owned(),
+            run: absolute(run),
             method: settings.method,
             step: checkpoint.progress().step,
             sha256: checkpoint.sha256(),
@@ -79,7 +82,10 @@ impl Start {
             ));
         }
         let theirs = RunSettings { precision: settings.precision, ..self.settings.clone() };
-        match theirs.network()?.with_precision(settings.precision) == settings.network()? {
+        // Weights are the same, whatever is made of the last maps.
+        let weights = |network: EncoderConfig| network.with_readout(Readout::Average);
+        let theirs = weights(theirs.network()?.with_precision(settings.precision));
+        match theirs == weights(settings.network()?) {
             true => Ok(()),
             false => {
                 let (there, here) = (self.settings.method, settings.method);

@@ -117,20 +117,15 @@ fn refuse_image_options(args: &TrainArgs) -> Result {
     // Their network takes a few hundred kilobytes, whatever the meta-batch.
     let of_memory = first_given!(args.scale, auto_batch).or(first_given!(args, memory_budget));
     args.eval_episodes.count()?;
-    let of_images = first_given!(args, split, image_size, grey, ways, train_ways);
+    let of_images = args.images.given().or(first_given!(args, ways, train_ways));
     let of_images = of_images.or(first_given!(args.sampling, protocol));
     let of_tests = first_given!(args, batch_norm, data_on);
     let classical =
         first_given!(args.classical, train, base_logits, label_smoothing, rotation_loss);
-    let of_images = of_images.or(first_given!(args.outer, from));
+    let of_images = of_images.or(first_given!(args.outer, from, encoder_lr));
     let network = first_given!(args.network, encoder);
-    let given = of_images
-        .or(args.read.given())
-        .or(of_tests)
-        .or(of_memory)
-        .or(classical)
-        .or(args.augment.given())
-        .or(network);
+    let given =
+        of_images.or(of_tests).or(of_memory).or(classical).or(args.augment.given()).or(network);
     given.map_or(Ok(()), |option| Err(usage!("{option} is for images, not for sinusoids")))
 }
 

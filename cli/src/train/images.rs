@@ -1,10 +1,10 @@
-use fewshot::data::{ClassDataset, Color, QuarterTurn, Split, Splits};
+use fewshot::data::{ClassDataset, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, TaskSource};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::MetaLearner;
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 
-use crate::args::{Sampling, TrainArgs};
+use crate::args::{EncoderSpec, Sampling, TrainArgs};
 use crate::backend::Balanced;
 use crate::checkpoint;
 use crate::data_spec::{FolderOptions, ImageSpec};
@@ -20,21 +20,20 @@ use crate::training::{Run, Tasks};
 use crate::world::World;
 
 pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
-    let of_files = args.image_size.is_some() || args.grey || args.read.given().is_some();
-    data.refuse_other_options(args.split, of_files)?;
+    args.images.check(&data)?;
     let data = data.absolute();
-    let split = args.split.unwrap_or(Split::Vinyals);
+    let split = args.images.split.unwrap_or(Split::Vinyals);
     let default = data.default_options()?;
     let old = resumed(args);
+    if old.is_none() {
+        refuse_two_beginnings(args)?;
+    }
     let of_weights = match data.pack() {
         Some(_) => None,
         None => image_size_of_weights(args, old.as_ref())?,
     };
-    let folder = args.read.over(FolderOptions {
-        size: args.image_size.or(of_weights).unwrap_or(default.size),
-        color: if args.grey { Color::Grey } else { default.color },
-        ..default
-    });
+    let size = of_weights.unwrap_or(default.size);
+    let folder = args.images.over(FolderOptions { size, ..default });
     let mut splits = data.open(split, folder)?;
     let (from, start) = started(args, old.as_ref())?;
     let earlier = old.as_ref().and_then(|old| old.encoder.clone());
@@ -118,8 +117,19 @@ fn resumed(args: &TrainArgs) -> Option<RunSettings> {
 fn image_size_of_weights(args: &TrainArgs, old: Option<&RunSettings>) -> Result<Option<usize>> {
     match (&args.network.encoder, old) {
         (Some(encoder), Some(old)) if encoder.has_weights() => Ok(Some(old.folder.size)),
-        (Some(encoder), None) if args.image_size.is_none() => encoder.image_size(),
+        (Some(encoder), None) if args.images.image_size.is_none() => encoder.image_size(),
         _ => Ok(None),
+    }
+}
+
+/// Refuses weights of `--encoder` that those of `--from` would take the place of.
+fn refuse_two_beginnings(args: &TrainArgs) -> Result {
+    let has_weights = args.network.encoder.as_ref().is_some_and(EncoderSpec::has_weights);
+    match args.outer.from.is_some() && has_weights {
+        true => Err(usage!(
+            "--encoder with weights is not for --from, whose encoder training starts with"
+        )),
+        false => Ok(()),
     }
 }
 
@@ -129,7 +139,7 @@ fn started(
     old: Option<&RunSettings>,
 ) -> Result<(Option<StartedFrom>, Option<Start>)> {
     let Some(run) = &args.outer.from else { return Ok((None, None)) };
-    let known = old.and_then(|old| old.from.clone()).filter(|from| from.run() == run);
+    let known = old.and_then(|old| old.from.clone()).filter(|from| from.is(run));
     if let Some(from) = known {
         return Ok((Some(from), None));
     }

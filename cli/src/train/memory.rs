@@ -51,6 +51,7 @@ impl ImageRun<'_> {
             Estimate::new::<B>(&network, self.learning(), protocol, optimizer, route, device)
                 .with_checkpointing(args.scale.grad_checkpoint);
         estimate.planner.largest_buffer = largest_buffer;
+        estimate.planner.weight_averages = u64::from(args.outer.ema.is_some());
         if let Some(lanes) = settings.inner.and_then(|inner| inner.lanes) {
             estimate = estimate.with_lanes(lanes);
         }

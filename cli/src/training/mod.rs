@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::optim::Optimizer;
 use fewshot::episode::TaskSource;
-use fewshot::hardware::{DeviceInfo, MemoryBudget, SearchBudget};
+use fewshot::hardware::{Bytes, DeviceInfo, MemoryBudget, ModelProfile, SearchBudget};
 use fewshot::kernels::{Route, route};
 use fewshot::learners::MetaLearner;
 use fewshot::train::{MetaTrainer, Trained, TrainingReport, find_meta_batch};
@@ -169,7 +169,12 @@ impl<S: Serialize, T: TaskSource + Clone> Run<'_, S, T> {
         let most = usize::try_from(tasks.meta_batch.min(share)).unwrap_or(usize::MAX).max(1);
         let (source, device) = (&tasks.train, hardware.device());
         let keep_free = self.args.scale.auto_batch_margin;
-        let budget = SearchBudget { bytes: budget, keep_free };
+        let average = match self.args.outer.ema {
+            // Trial steps have none.
+            Some(_) => ModelProfile::of::<B, L>(learner).bytes().bytes.0,
+            None => 0,
+        };
+        let budget = SearchBudget { bytes: Bytes(budget.0.saturating_sub(average)), keep_free };
         let report = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
         let chosen = smallest(&self.world, report.chosen)?;
         print_status(format_args!("{chosen} of {most} tasks fit {} at once", budget.usable()));

@@ -63,7 +63,10 @@ fn wrong_augmentation_is_one_line() {
         (&["--augment", "flip=7"], "--augment: flip: a probability is from 0 to 1, not 7"),
         (&["--augment", "grey"], "grey changes colours, and images of 1x28x28 have none"),
         (&["--test-augment", "3"], "--test-augment needs --augment"),
+        (&["--test-augment", "3", "--augment", "flip=0"], "--test-augment needs --augment"),
         (&["--mixup", "0.2"], "--mixup is for --train classify"),
+        (&["--mixup", "1", "--cutmix", "9999"], "--cutmix: images are mixed by an alpha from"),
+        (&["--mixup", "9999", "--cutmix", "1"], "--mixup: images are mixed by an alpha from"),
         (&["--cutmix", "0"], "--cutmix: images are mixed by an alpha from 0.01 to 1000, not 0"),
         (
             &["--augment", "flip", "--data-on", "device"],

@@ -55,7 +55,8 @@ fn a_run_of_a_residual_network_goes_on_is_tested_and_embeds() {
     assert_eq!(tested["accuracy"], resumed["accuracy"]);
     json(&fewshot(&[&words[..], &["--method", "simpleshot"]].concat()));
     let (status, told) = refused(&fewshot(&[&words[..], &["--method", "dn4"]].concat()));
-    assert!(told.contains("dn4 compares places of maps, which conv4 has and resnet10 has not"));
+    assert!(told.contains("dn4 compares places of maps"), "{told}");
+    assert!(told.contains("the features of resnet10 have not"), "{told}");
     assert_eq!(status, 2);
     let out = folder.path().join("model.fewshot");
     let support = ["--support", text(pictures.path()), "--out", text(&out), "--json"];
@@ -64,6 +65,22 @@ fn a_run_of_a_residual_network_goes_on_is_tested_and_embeds() {
     let picture = pictures.path().join("class0/0.png");
     json(&fewshot(&["predict", text(&out), text(&picture), "--json"]));
     assert_eq!(code(&fewshot(&["runs", "list", text(folder.path())])), Some(0));
+}
+
+/// DeepEMD is trained so in its paper: a classifier first, whose network then compares places.
+#[test]
+fn places_of_a_residual_network_are_compared_after_its_training_as_a_classifier() {
+    let pictures = image_folder(8, 3);
+    let data = format!("folder:{}", text(pictures.path()));
+    let folder = tempfile::tempdir().unwrap();
+    let [base, parts] = ["base", "run"].map(|name| folder.path().join(name));
+    let options = ["--encoder", "resnet10", "--grey", "--image-size", "40", "--steps", "1"];
+    let more = |more: &[&'static str]| [&options[..], more].concat();
+    json(&run(&base, &data, &more(&["--method", "simpleshot"])));
+    let from = ["--method", "dn4", "--from", text(&base)];
+    json(&run(&parts, &data, &[&options[..], &from].concat()));
+    assert_eq!(losses(&parts).len(), 1);
+    json(&fewshot(&["eval", text(&parts), "--json", "--episodes", "2"]));
 }
 
 #[test]
@@ -166,7 +183,7 @@ fn a_network_that_cannot_be_is_one_line() {
     assert!(told.contains("resnet12 takes images of 16x16 pixels or more, not of 8x8"), "{told}");
     let (status, told) = of("resnet12", &["--method", "cavia"]);
     assert!(status == 2 && told.contains("cavia adapts a context, which conv4 has"), "{told}");
-    let (status, told) = of("resnet12", &["--method", "dn4"]);
+    let (status, told) = of("efficientnet-lite0", &["--method", "dn4"]);
     assert!(status == 2 && told.contains("dn4 compares places of maps"), "{told}");
     let (status, told) = of("resnet12", &["--precision", "f16"]);
     assert!(status == 2 && told.contains("resnet12 computes in f32"), "{told}");

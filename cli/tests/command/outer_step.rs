@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
-use super::{code, complaint, fewshot, json, small, stderr, untimed};
+use super::{SMALL, code, complaint, fewshot, json, small, stderr, untimed};
 
 fn config(run: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(run.join("config.json")).unwrap()).unwrap()
@@ -89,6 +90,12 @@ fn training_starts_where_another_one_ended() {
     let drawn = ["--method", "meta-baseline", "--steps", "4"];
     json(&small(&path("drawn"), &drawn));
     assert_ne!(untimed(&path("run")), untimed(&path("drawn")));
+    // From two other folders the same run is at other relative paths.
+    for (folder, base) in [(path(""), "base"), (path("drawn"), "../base")] {
+        let mut resumed = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+        resumed.args(SMALL).arg(path("run")).args(["--from", base]).args(&from[2..]);
+        json(&resumed.arg("--resume").current_dir(folder).output().unwrap());
+    }
     // What the run began with is no longer needed, and a run without it is another.
     let moved = path("moved");
     fs::rename(&base, &moved).unwrap();
@@ -150,6 +157,9 @@ fn an_outer_step_that_makes_no_sense_is_refused() {
         ("--method reptile --optimizer adam", "reptile"),
         ("--method reptile --schedule cosine", "reptile"),
         ("--data sinusoid --method maml --from x", "for images"),
+        ("--data sinusoid --method maml --encoder-lr 0.1", "--encoder-lr is for images"),
+        ("--from x --encoder run:y", "--encoder with weights is not for --from"),
+        ("--from x --encoder resnet12:y.pth", "--encoder with weights is not for --from"),
     ] {
         let args: Vec<_> = ["train"].into_iter().chain(options.split(' ')).collect();
         let refused = refusal(&args);

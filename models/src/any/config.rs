@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{AnyEncoder, Normalization};
 use crate::conv4::MOST_VALUES;
+use crate::nn::is_drop_rate;
 use crate::preprocessing::Preprocessing;
 use crate::{
-    Conv4Config, Conv4Error, EfficientNetLiteConfig, ResNet12Config, ResNetConfig, VitConfig,
-    WideResNetConfig,
+    Conv4Config, Conv4Error, EfficientNetLiteConfig, Readout, ResNet12Config, ResNetConfig,
+    VitConfig, WideResNetConfig,
 };
 
 /// Configuration of an [`AnyEncoder`].
@@ -36,13 +37,24 @@ pub struct OnImages<C> {
     /// Normalisation that the encoder begins with; without one it takes images as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normalization: Option<Normalization>,
+    /// Features: the means of the last maps, or all of their pixels.
+    #[serde(default = "average", skip_serializing_if = "is_average")]
+    pub readout: Readout,
     /// The network.
     #[serde(flatten)]
     pub network: C,
 }
 
+fn average() -> Readout {
+    Readout::Average
+}
+
+fn is_average(readout: &Readout) -> bool {
+    *readout == Readout::Average
+}
+
 /// A network that there cannot be, or that does not take its images.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum EncoderError {
@@ -60,9 +72,15 @@ pub enum EncoderError {
     /// Images, or maps of them, that fill the memory.
     #[error("images of {height}x{width} are too large for {network}")]
     Large { network: String, height: usize, width: usize },
+    /// All pixels of maps, of a network that has none.
+    #[error("{network} has no maps: its features are a vector of the whole image")]
+    Maps { network: String },
     /// A size of zero, or one that nothing is computed in.
     #[error("{network} has a size of {size}")]
     Size { network: String, size: usize },
+    /// A share of dropped values that is none, or all.
+    #[error("{network} drops a share from 0 to below 1, not {rate}")]
+    DropRate { network: String, rate: f64 },
 }
 
 /// Makes the configuration of a network for images of this shape.
@@ -93,7 +111,7 @@ const NAMED: [(&str, ForImages); 14] = [
 ];
 
 fn on<C>(network: C, image: [usize; 3]) -> OnImages<C> {
-    OnImages { image, normalization: None, network }
+    OnImages { image, normalization: None, readout: Readout::Average, network }
 }
 
 fn resnet(config: ResNetConfig, image: [usize; 3]) -> EncoderConfig {
@@ -137,7 +155,7 @@ impl EncoderConfig {
         if let Self::Conv4(config) = self {
             return format!("conv{}", config.blocks);
         }
-        let plain = self.clone().with_normalization(None);
+        let plain = self.clone().with_normalization(None).with_readout(Readout::Average);
         let named = NAMED.iter().find(|(_, config)| config(self.image()) == plain);
         let kind = || match self {
             Self::Conv4(_) => "conv4",
@@ -157,7 +175,12 @@ impl EncoderConfig {
 
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
-        with_config!(self, conv4 => conv4.features(), config => config.network.features())
+        match self.maps() {
+            Some(maps) => maps.iter().product(),
+            None => {
+                with_config!(self, conv4 => conv4.features(), config => config.network.features())
+            }
+        }
     }
 
     /// Channels, height and width of the maps that a feature vector has one after the other; `None` where features
@@ -165,8 +188,30 @@ impl EncoderConfig {
     pub fn maps(&self) -> Option<[usize; 3]> {
         match self {
             Self::Conv4(config) => Some(config.maps()),
-            _ => None,
+            _ => self.last_maps().filter(|_| self.readout() == Readout::Flatten),
         }
+    }
+
+    /// Channels, height and width of the last maps of a residual network; `None` of others.
+    fn last_maps(&self) -> Option<[usize; 3]> {
+        let [_, height, width] = self.image();
+        let (channels, side): (usize, fn(usize) -> usize) = match self {
+            Self::ResNet12(of) => (of.network.features(), |side| side / 16),
+            Self::ResNet(of) => (of.network.features(), |side| side.div_ceil(32)),
+            Self::WideResNet(of) => (of.network.features(), |side| side.div_ceil(4)),
+            Self::Conv4(_) | Self::EfficientNetLite(_) | Self::Vit(_) => return None,
+        };
+        Some([channels, side(height), side(width)])
+    }
+
+    fn readout(&self) -> Readout {
+        with_config!(self, conv4 => conv4.readout, config => config.readout)
+    }
+
+    /// The same network with these features. A [`Conv4`](crate::Conv4) has its own, and stays as it is.
+    pub fn with_readout(mut self, readout: Readout) -> Self {
+        with_config!(&mut self, _conv4 => {}, config => config.readout = readout);
+        self
     }
 
     /// The steps from a picture to an image for published weights; `None` of a network without any.
@@ -229,9 +274,15 @@ impl EncoderConfig {
         if let Some(size) = beyond {
             return Err(EncoderError::Size { network: network(), size });
         }
+        if let Some(rate) = self.drop_rates().into_iter().find(|rate| !is_drop_rate(*rate)) {
+            return Err(EncoderError::DropRate { network: network(), rate });
+        }
         let normalized = self.normalization().is_some();
         if channels == 0 || (channels != 3 && (colour || normalized)) {
             return Err(EncoderError::Channels { network: network(), channels });
+        }
+        if self.readout() == Readout::Flatten && self.last_maps().is_none() {
+            return Err(EncoderError::Maps { network: network() });
         }
         if height < least || width < least {
             return Err(EncoderError::Small { network: network(), least, height, width });
@@ -248,6 +299,16 @@ impl EncoderConfig {
         }
     }
 
+    /// Shares that training drops.
+    fn drop_rates(&self) -> [f64; 2] {
+        match self {
+            Self::ResNet12(of) => [of.network.drop_rate, 0.0],
+            Self::WideResNet(of) => [of.network.drop_rate, 0.0],
+            Self::Vit(of) => [of.network.drop_rate, of.network.drop_path],
+            Self::Conv4(_) | Self::ResNet(_) | Self::EfficientNetLite(_) => [0.0; 2],
+        }
+    }
+
     /// Draws the parameters.
     ///
     /// # Panics
@@ -258,7 +319,7 @@ impl EncoderConfig {
             conv4 => conv4.init::<B>(device).into(),
             config => config.network.init::<B>(device).into()
         );
-        encoder.with_normalization(self.normalization())
+        encoder.with_normalization(self.normalization()).with_readout(self.readout())
     }
 }
 
@@ -348,5 +409,36 @@ mod tests {
         let wide = ResNet12Config::new().with_widths([4, 6, 8, 1 << 40]);
         let text = EncoderConfig::ResNet12(on(wide, [3, 16, 16])).check().unwrap_err().to_string();
         assert_eq!(text, "resnet12 has a size of 1099511627776");
+    }
+
+    #[test]
+    fn shares_that_cannot_be_dropped_are_refused() {
+        let vit = VitConfig::new(crate::VitFamily::Clip, 8, 3, 8, 2, 2);
+        for rate in [f64::NAN, -0.1, 1.0, f64::INFINITY] {
+            for config in [
+                EncoderConfig::ResNet12(on(
+                    ResNet12Config::new().with_drop_rate(rate),
+                    [3, 16, 16],
+                )),
+                EncoderConfig::WideResNet(on(
+                    WideResNetConfig::new().with_drop_rate(rate),
+                    [3, 8, 8],
+                )),
+                EncoderConfig::Vit(on(vit.clone().with_drop_rate(rate), [3, 24, 24])),
+                EncoderConfig::Vit(on(vit.clone().with_drop_path(rate), [3, 24, 24])),
+            ] {
+                let text = config.check().unwrap_err().to_string();
+                assert!(text.ends_with(&format!("from 0 to below 1, not {rate}")), "{text}");
+            }
+        }
+        let most = ResNet12Config::new().with_drop_rate(0.99);
+        assert_eq!(EncoderConfig::ResNet12(on(most, [3, 16, 16])).check(), Ok(()));
+    }
+
+    #[test]
+    #[should_panic(expected = "a share from 0 to below 1, not NaN")]
+    fn a_network_without_a_share_is_not_drawn() {
+        let config = WideResNetConfig::new().with_blocks(1).with_width(1).with_drop_rate(f64::NAN);
+        config.init::<Flex>(&Default::default());
     }
 }

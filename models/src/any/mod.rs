@@ -17,9 +17,12 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::Precision;
 
+use crate::encoder::task_by_task;
 use crate::nn::BnStatistics;
 use crate::weights::{Pretrained, WeightsError};
-use crate::{Conv4, Differentiable, EfficientNetLite, Encoder, ResNet, ResNet12, Vit, WideResNet};
+use crate::{
+    Conv4, Differentiable, EfficientNetLite, Encoder, Readout, ResNet, ResNet12, Vit, WideResNet,
+};
 
 /// Any [`Encoder`] of this crate for images, chosen by an [`EncoderConfig`].
 ///
@@ -47,6 +50,8 @@ use crate::{Conv4, Differentiable, EfficientNetLite, Encoder, ResNet, ResNet12, 
 pub struct AnyEncoder<B: Backend> {
     network: Network<B>,
     normalization: Option<Normalization>,
+    /// Of a network other than a [`Conv4`], which has its own.
+    readout: Readout,
 }
 
 /// In boxes, since a learner is passed by value, and some networks are too large for the stack of a thread.
@@ -96,7 +101,8 @@ macro_rules! from_network {
         $(
             impl<B: Backend> From<$network<B>> for AnyEncoder<B> {
                 fn from(network: $network<B>) -> Self {
-                    Self { network: Network::$network(Box::new(network)), normalization: None }
+                    let network = Network::$network(Box::new(network));
+                    Self { network, normalization: None, readout: Readout::Average }
                 }
             }
         )+
@@ -111,14 +117,39 @@ impl<B: Backend> AnyEncoder<B> {
         Self { normalization, ..self }
     }
 
+    /// The same network with these features: means of its last maps, or all of their pixels, one map after the other.
+    /// A [`Conv4`] has its own; networks other than it and residual ones have a vector of the whole image alone.
+    pub fn with_readout(self, readout: Readout) -> Self {
+        Self { readout, ..self }
+    }
+
+    /// True of a residual network whose features are all pixels of its last maps.
+    fn is_flat(&self) -> bool {
+        use Network::{ResNet, ResNet12, WideResNet};
+        let residual = matches!(self.network, ResNet12(_) | ResNet(_) | WideResNet(_));
+        residual && self.readout == Readout::Flatten
+    }
+
+    /// All pixels of the last maps of a residual network.
+    fn flat(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+        let maps = match &self.network {
+            Network::ResNet12(network) => network.maps(images, statistics),
+            Network::ResNet(network) => network.maps(images, statistics),
+            Network::WideResNet(network) => network.maps(images, statistics),
+            Network::Conv4(_) | Network::EfficientNetLite(_) | Network::Vit(_) => {
+                unreachable!("it is not flat")
+            }
+        };
+        maps.flatten(1, 3)
+    }
+
     /// The network with the [weights](Pretrained::load_weights) of a file.
     ///
     /// # Errors
     /// When the file cannot be read, or has the weights of another network.
     pub fn load_weights(self, file: &Path) -> Result<Self, WeightsError> {
-        let Self { network, normalization } = self;
-        let network = map_network!(network, network => network.load_weights(file)?);
-        Ok(Self { network, normalization })
+        let network = map_network!(self.network, network => network.load_weights(file)?);
+        Ok(Self { network, ..self })
     }
 
     fn normalized<const D: usize>(&self, images: Tensor<B, D>) -> Tensor<B, D> {
@@ -132,6 +163,9 @@ impl<B: Backend> AnyEncoder<B> {
 impl<B: Backend> Encoder<B> for AnyEncoder<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
         let images = self.normalized(images);
+        if self.is_flat() {
+            return self.flat(images, statistics);
+        }
         with_network!(&self.network, network => network.encode(images, statistics))
     }
 
@@ -145,6 +179,9 @@ impl<B: Backend> Encoder<B> for AnyEncoder<B> {
     }
 
     fn encode_tasks(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        if self.is_flat() {
+            return task_by_task(self, images, statistics);
+        }
         let images = self.normalized(images);
         with_network!(&self.network, network => network.encode_tasks(images, statistics))
     }
@@ -172,6 +209,15 @@ impl<B: Backend> Encoder<B> for AnyEncoder<B> {
         statistics: BnStatistics,
     ) -> Tensor<B, 4> {
         let x = if index == 0 { self.normalized(x) } else { x };
+        if self.is_flat() && index + 1 == self.segments() {
+            let flat = match &self.network {
+                Network::ResNet12(network) => {
+                    network.forward_block(index, x, statistics).flatten(1, 3)
+                }
+                _ => self.flat(x, statistics),
+            };
+            return flat.unsqueeze_dims(&[-1, -1]);
+        }
         with_network!(&self.network, network => network.forward_segment(index, x, statistics))
     }
 

@@ -57,13 +57,13 @@ impl<B: AutodiffBackend> AutodiffModule<B> for AnyEncoder<B> {
 
     fn valid(&self) -> Self::InnerModule {
         let network = map_network!(&self.network, network => network.valid());
-        AnyEncoder { network, normalization: self.normalization }
+        AnyEncoder { network, normalization: self.normalization, readout: self.readout }
     }
 
     fn from_inner(inner: Self::InnerModule) -> Self {
         let network =
             map_network!(inner.network, network => AutodiffModule::<B>::from_inner(*network));
-        Self { network, normalization: inner.normalization }
+        Self { network, normalization: inner.normalization, readout: inner.readout }
     }
 }
 

@@ -24,6 +24,20 @@ pub fn drop_path<B: Backend, const D: usize>(branch: Tensor<B, D>, rate: f64) ->
     scaled_by_mask(branch, rate, shape)
 }
 
+/// True of a share of values that training may drop: from 0 to below 1.
+pub(crate) fn is_drop_rate(rate: f64) -> bool {
+    (0.0..1.0).contains(&rate)
+}
+
+/// The share, checked.
+///
+/// # Panics
+/// If it is none.
+pub(crate) fn checked_drop_rate(rate: f64) -> f64 {
+    assert!(is_drop_rate(rate), "training drops a share from 0 to below 1, not {rate}");
+    rate
+}
+
 /// `x` times a mask of this shape, whose values are 0 or `1 / (1 - rate)`.
 fn scaled_by_mask<B: Backend, const D: usize>(
     x: Tensor<B, D>,

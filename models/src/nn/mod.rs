@@ -14,6 +14,7 @@ mod running_average;
 pub use batch_norm::{BatchNorm, BatchNormConfig, BnStatistics, RUNNING_AVERAGES};
 pub use draw::{draw, drawn};
 pub use drop_block::drop_block;
+pub(crate) use dropout::{checked_drop_rate, is_drop_rate};
 pub use dropout::{drop_path, dropout};
 pub use fewshot_kernels::{global_avg_pool, leaky_relu, max_pool};
 pub use film::{Film, FilmConfig};

@@ -1,6 +1,8 @@
 //! An [`AnyEncoder`] of a network is this network.
 
-use fewshot_models::{AnyEncoder, EncoderConfig, Normalization, ResNet12, ResNet12Config};
+use fewshot_models::{
+    AnyEncoder, EncoderConfig, Normalization, Readout, ResNet12, ResNet12Config, WideResNetConfig,
+};
 
 use super::*;
 
@@ -44,6 +46,40 @@ fn features_are_those_of_the_network() {
     assert_eq!(Module::<Flex>::num_params(&any), Module::<Flex>::num_params(&network));
     assert_eq!(state(&any), state(&network));
     assert_eq!((any.has_lanes(), any.draws()), (network.has_lanes(), network.draws()));
+}
+
+#[test]
+fn features_of_a_residual_network_are_all_pixels_of_its_last_maps_or_their_means() {
+    let device = Default::default();
+    let narrow: AnyEncoder<Flex> = narrow().into();
+    let wide = WideResNetConfig::new().with_blocks(2).with_width(1).init::<Flex>(&device).into();
+    let small = |name| EncoderConfig::named(name, [3, 40, 34]).unwrap();
+    let [resnet12, wrn] = ["resnet12", "wrn-28-10"].map(small);
+    for (config, encoder, channels) in [
+        (resnet12, narrow, 10),
+        (wrn, wide, 64),
+        (small("resnet10"), small("resnet10").init(&device), 512),
+    ] {
+        let flat = config.clone().with_readout(Readout::Flatten);
+        assert_eq!((flat.check(), config.maps()), (Ok(()), None));
+        let [_, height, width] = flat.maps().unwrap();
+        assert_eq!(flat.features(), flat.maps().unwrap().iter().product());
+        let (images, statistics) = (uniform(3, [2, 3, 40, 34]), BnStatistics::Batch);
+        let means = encoder.encode(images.clone(), statistics);
+        let encoder = encoder.with_readout(Readout::Flatten);
+        let features = encoder.encode(images.clone(), statistics);
+        let maps = features.clone().reshape([2, channels, height * width]);
+        let of_maps = maps.mean_dim(2).reshape([2, channels]);
+        of_maps.into_data().assert_approx_eq::<f32>(&means.into_data(), Tolerance::absolute(1e-5));
+        let segments = (0..encoder.segments())
+            .fold(images.clone(), |x, index| encoder.forward_segment(index, x, statistics));
+        assert_eq!(read(segments), read(features.clone()), "{}", config.name());
+        let tasks = encoder.encode_tasks(images.unsqueeze(), statistics);
+        assert_eq!(read(tasks), read(features));
+    }
+    let flat = EncoderConfig::named("efficientnet-lite0", [3, 32, 32]).unwrap();
+    let text = flat.with_readout(Readout::Flatten).check().unwrap_err().to_string();
+    assert!(text.starts_with("efficientnet-lite0 has no maps"), "{text}");
 }
 
 #[test]

@@ -97,6 +97,19 @@ impl AugmentStep {
         }
     }
 
+    /// True for probabilities, strengths and widths of zero.
+    fn is_identity(&self) -> bool {
+        match self {
+            Self::ResizedCrop(_) => false,
+            Self::PaddedCrop(step) => step.padding == 0,
+            Self::Flip(step) => step.probability == 0.0,
+            Self::Jitter(step) => *step == ColorJitter::default(),
+            Self::Grey(step) => step.probability == 0.0,
+            Self::Rotation(step) => step.degrees == 0.0,
+            Self::Erasing(step) => step.probability == 0.0,
+        }
+    }
+
     fn apply(&self, image: &mut [u8], shape: ImageShape, random: &mut Stream) {
         match self {
             Self::ResizedCrop(step) => step.draw(shape, random).resize(image, shape),
@@ -132,9 +145,15 @@ impl Augmentation {
         Self { steps: steps.into() }
     }
 
-    /// True if images stay as they are.
+    /// True without a part.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
+    }
+
+    /// True if every image stays as it is: without a part, or with parts whose probabilities, strengths and widths are
+    /// zero.
+    pub fn is_identity(&self) -> bool {
+        self.steps.iter().all(AugmentStep::is_identity)
     }
 
     /// Checks every part, for images of this shape.

@@ -102,7 +102,7 @@ pub(super) struct Header {
 
 impl Header {
     /// Checks that it describes so many bytes of pixels.
-    fn check(&self, pixels: u64) -> Result<(), String> {
+    pub(super) fn check(&self, pixels: u64) -> Result<(), String> {
         let Self { image, images, .. } = self;
         image.check().map_err(|error| error.to_string())?;
         let needed = (*images as u64).checked_mul(image.values() as u64);

@@ -204,3 +204,31 @@ fn sets_of_different_images_are_no_pack() {
     assert_eq!(fs::read(&path).unwrap(), b"what was there");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
+
+#[test]
+fn sets_that_share_a_class_are_no_pack() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pack");
+    fs::write(&path, "what was there").unwrap();
+    let all = splits();
+    let shared = Splits { test: all.train.clone(), ..all };
+    let writer = PackWriter::create(&path).unwrap();
+    let error = writer.finish(&shared, Shades::Kept, Value::Null).unwrap_err();
+    assert_eq!(error.to_string(), "these sets make no pack: it has two classes d");
+    drop(writer);
+    assert_eq!(fs::read(&path).unwrap(), b"what was there");
+}
+
+#[test]
+fn a_part_of_an_image_behind_the_others_is_no_pack() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = PackWriter::create(folder.path().join("a.pack")).unwrap();
+    writer.append(&[7; 3 * 48]).unwrap();
+    let classes = ["a", "b", "c"].map(|name| (name.to_owned(), 1));
+    let set = writer.images(ImageShape::new(3, 4, 4), classes).unwrap();
+    writer.append(&[7; 5]).unwrap();
+    let [train, validation, test] = [0, 1, 2].map(|class| set.select(&[class]));
+    let splits = Splits { train, validation, test };
+    let error = writer.finish(&splits, Shades::Kept, Value::Null).unwrap_err().to_string();
+    assert!(error.contains("149 bytes of pixels for 3 images"), "{error}");
+}

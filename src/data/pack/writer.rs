@@ -71,8 +71,8 @@ impl PackWriter {
     /// come from and with which options they were read.
     ///
     /// # Errors
-    /// If the three sets are no views of the same images, these cannot be read, or the file not be written; there is
-    /// then none, or the one that was there.
+    /// If the three sets are no views of the same images or have two classes of one name, the images cannot be read, or
+    /// the file not be written; there is then none, or the one that was there.
     pub fn finish(&self, splits: &Splits, shades: Shades, source: Value) -> Result {
         let block = splits.block().ok_or(DataError::SeparateSets)?;
         if block.file().is_none_or(|pixels| !pixels.is_of(&self.file)) {
@@ -92,6 +92,7 @@ impl PackWriter {
             validation: splits.validation.to_packed()?,
             test: splits.test.to_packed()?,
         };
+        header.check(written.bytes).map_err(|reason| DataError::NoPack { reason })?;
         let header = serde_json::to_vec(&header).map_err(io::Error::from);
         let put = header.and_then(|header| {
             self.write_at(PIXELS + written.bytes, &header)?;

@@ -19,7 +19,7 @@ struct Begun {
 }
 
 pub(super) fn read(text: &[u8], names: &mut Names) -> Result<Vec<Episode>, Fault> {
-    let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(text);
+    let mut reader = ReaderBuilder::new().trim(Trim::Headers).from_reader(text);
     let header = reader.headers().map_err(fault)?.clone();
     let column = |name: &str| header.iter().position(|column| column == name);
     let mut columns = [0; 4];
@@ -35,13 +35,15 @@ pub(super) fn read(text: &[u8], names: &mut Names) -> Result<Vec<Episode>, Fault
     while reader.read_record(&mut row).map_err(fault)? {
         let line = row.position().map_or(0, csv::Position::line);
         let at = |reason| Fault { line, reason };
+        // Spaces may belong to the names of classes and pictures.
         let [episode, class, picture, part] = columns.map(|column| &row[column]);
+        let [episode, part] = [episode, part].map(str::trim);
         let place = *places.entry(episode.to_owned()).or_insert_with(|| {
             begun.push(Begun { draft: Draft::default(), line });
             begun.len() - 1
         });
         let draft = &mut begun[place].draft;
-        let turn = degrees(turn.map_or("", |turn| &row[turn])).map_err(at)?;
+        let turn = degrees(turn.map_or("", |turn| row[turn].trim())).map_err(at)?;
         let part = part_of(part).map_err(at)?;
         let way = draft.way(names, class, turn).map_err(at)?;
         let example = Example::Name(picture.to_owned());

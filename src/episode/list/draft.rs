@@ -46,8 +46,9 @@ impl<'a> Names<'a> {
         Self { set, classes: unique(names), examples: HashMap::new() }
     }
 
+    /// The class of a name, or of the name without spaces around it.
     fn class(&self, name: &str) -> Result<usize, String> {
-        match self.classes.get(name) {
+        match self.classes.get(name).or_else(|| self.classes.get(name.trim())) {
             Some(Some(class)) => Ok(*class),
             Some(None) => Err(format!("there are several classes {name:?}")),
             None => Err(format!("there is no class {name:?} among {}", self.set.classes())),
@@ -67,6 +68,7 @@ impl<'a> Names<'a> {
         })
     }
 
+    /// The example of a number or name, or of the text without spaces around it.
     fn example(&mut self, class: usize, example: &Example) -> Result<usize, String> {
         let name = match example {
             Example::Number(number) => return Ok(*number),
@@ -75,7 +77,9 @@ impl<'a> Names<'a> {
         if let Some(number) = number_of(name) {
             return Ok(number);
         }
+        let trimmed = name.trim();
         match self.class_examples(class).get(name).copied() {
+            None if trimmed != name => self.example(class, &Example::Name(trimmed.to_owned())),
             Some(Some(place)) => Ok(place),
             Some(None) => Err(format!(
                 "{} has several pictures {name:?}: give numbers",

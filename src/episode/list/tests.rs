@@ -96,6 +96,52 @@ fn pictures_have_names_or_numbers() {
     assert_eq!(read("list.csv", rows).unwrap().episodes(), expected);
 }
 
+/// A class and pictures whose names begin or end with a space.
+struct Spaced;
+
+const SPACED: [&str; 4] = [" a.png", "a.png", "b.png ", " 1"];
+
+impl ClassSet for Spaced {
+    fn classes(&self) -> usize {
+        2
+    }
+
+    fn class_name(&self, class: usize) -> String {
+        ["owl ", "owl"][class].to_owned()
+    }
+
+    fn examples(&self, _: usize) -> usize {
+        SPACED.len()
+    }
+
+    fn example_name(&self, _: usize, example: usize) -> Option<&str> {
+        Some(SPACED[example])
+    }
+
+    fn draws_turns(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn names_keep_their_spaces_and_rows_may_have_more() {
+    let classes = vec![draw(0, &[0, 1], &[2, 3]), draw(1, &[3], &[0])];
+    let list = EpisodeList::new(vec![Episode { classes }]).unwrap();
+    for name in ["list.csv", "list.jsonl"] {
+        let names = &mut Names::new(&Spaced);
+        let text = match name {
+            "list.csv" => csv_rows::write(list.episodes(), names),
+            _ => json_lines::write(list.episodes(), names),
+        };
+        let (_folder, path) = file(name, &String::from_utf8(text).unwrap());
+        assert_eq!(EpisodeList::read_of(&path, &Spaced).unwrap(), list, "{name}");
+    }
+    let rows = "episode, class, picture, part\n 0, snowy owl, c.png, support \n0 ,owl , 1 , query\n\
+                0,owl, 0a.png,support\n";
+    let expected = [Episode { classes: vec![draw(1, &[3], &[]), draw(0, &[0], &[1])] }];
+    assert_eq!(read("list.csv", rows).unwrap().episodes(), expected);
+}
+
 #[test]
 fn a_name_is_written_where_it_says_which_picture() {
     let classes = vec![draw(0, &[0, 3], &[1]), draw(1, &[0, 1], &[2]), draw(2, &[3], &[0, 2])];

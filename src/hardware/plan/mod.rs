@@ -34,6 +34,7 @@ use super::{Bytes, MemoryFigure, MemoryFit, ModelProfile, OptimizerKind, Provena
 /// let planner = MemoryPlanner {
 ///     profile: ModelProfile::of(&config.init::<B>(&Default::default())),
 ///     optimizer: OptimizerKind::Adam,
+///     weight_averages: 0,
 ///     method: Method::ProtoNet,
 ///     lanes: 1,
 ///     activations: Activations::modelled(&config, task, route::<B>(), keep),
@@ -50,6 +51,9 @@ pub struct MemoryPlanner {
     pub profile: ModelProfile,
     /// Optimizer that moves them.
     pub optimizer: OptimizerKind,
+    /// Number of averages of all weights: 1 with
+    /// [`MetaTrainer::average_weights`](crate::train::MetaTrainer::average_weights).
+    pub weight_averages: u64,
     /// Way in which tasks are learned.
     pub method: Method,
     /// Most tasks that adapt side by side; other tasks follow when these are done. Those of
@@ -99,6 +103,8 @@ impl MemoryPlanner {
             Some(fit) => lines.push(("fast weights and activations", self.rest(fit, tasks))),
             None => lines.extend(method::lines(self, tasks)),
         }
+        // Measured steps have none.
+        lines.push(("weight average", self.profile.bytes().times(self.weight_averages)));
         lines.retain(|(_, amount)| amount.bytes.0 > 0 || amount.source == Provenance::Unknown);
         let line = |(name, amount): (&str, _)| PlanLine { name: name.to_owned(), amount };
         MemoryPlan {

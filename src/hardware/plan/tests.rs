@@ -42,6 +42,7 @@ fn planner(method: Method, optimizer: OptimizerKind) -> MemoryPlanner {
     MemoryPlanner {
         profile: profile(),
         optimizer,
+        weight_averages: 0,
         method,
         lanes: 2,
         task,
@@ -75,6 +76,19 @@ fn a_prototypical_step_has_the_graphs_of_all_its_tasks() {
     assert_eq!(lines(&plan), expected);
     assert_eq!(plan.total(), MemoryFigure::modelled(60 + 52 + 104 + 540 + 52 + 4 * 3320));
     assert_eq!(plan.line("gradients"), Some(MemoryFigure::exact(52)));
+}
+
+#[test]
+fn an_average_of_weights_is_a_copy_of_all_of_them() {
+    let without = planner(Method::ProtoNet, OptimizerKind::Adam);
+    let with = MemoryPlanner { weight_averages: 1, ..without.clone() };
+    assert_eq!(without.plan(3).line("weight average"), None);
+    assert_eq!(with.plan(3).line("weight average"), Some(MemoryFigure::exact(60)));
+    assert_eq!(with.plan(3).total().bytes.0, without.plan(3).total().bytes.0 + 60);
+    // Steps are measured without it.
+    let fit = MemoryFit { fixed: 5000.0, each: 300.0, residual_percent: 2.0, sizes: [1, 2, 4] };
+    let measured = |of: MemoryPlanner| MemoryPlanner { measured: Some(fit), ..of }.plan(3).total();
+    assert_eq!(measured(with).bytes.0, measured(without).bytes.0 + 60);
 }
 
 fn adapting(method: Method, lanes: usize) -> MemoryPlanner {

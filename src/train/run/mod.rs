@@ -38,7 +38,7 @@ use step::DeferredSteps;
 pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     /// `None` only during a step, which needs the only copy.
     learner: Option<L>,
-    /// Frozen parameters, if there are groups.
+    /// Frozen parameters, if there are any.
     frozen: Option<Frozen<B>>,
     /// Average of weights, which stands for the learner outside of steps.
     average: Option<WeightAverage<B>>,
@@ -181,7 +181,8 @@ where
         run.agree()?;
         run.open()?;
         let learner = run.learner.as_ref().expect("a run has a learner");
-        run.frozen = run.options.groups.as_ref().map(|groups| Frozen::new(groups, learner));
+        let groups = run.options.groups.as_ref().filter(|groups| groups.freezes());
+        run.frozen = groups.map(|groups| Frozen::new(groups, learner));
         Ok(run)
     }
 
@@ -224,6 +225,9 @@ where
         });
         if let Some(decay) = self.options.average_decay {
             settings["average_decay"] = json!(decay);
+        }
+        if let Some(groups) = self.options.groups.as_ref().filter(|groups| groups.freezes()) {
+            settings["frozen"] = groups.frozen().collect();
         }
         settings
     }

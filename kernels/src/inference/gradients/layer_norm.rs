@@ -7,6 +7,7 @@ use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
 
 use super::super::layer_norm::{LayerNorm, TASK};
+use super::rows_of_part;
 use crate::environment::chosen;
 use crate::host::{HostBackend, elements, into_elements, write_like};
 use crate::layers::node::record;
@@ -33,10 +34,10 @@ fn gradients<H: HostBackend>(
     dy: FloatTensor<H>,
     epsilon: f32,
 ) -> [FloatTensor<H>; 3] {
-    let shape @ [n, length]: [usize; 2] = x.shape().dims();
+    let shape @ [_, length]: [usize; 2] = x.shape().dims();
     let ([of_x, of_gamma], body) = ([x, gamma].map(elements::<H>), chosen());
     let mut dy = into_elements::<H>(dy);
-    let rows = n.div_ceil(rayon::current_num_threads()).max(TASK.div_ceil(length));
+    let rows = rows_of_part(shape, TASK);
     let parts = dy.par_chunks_mut(rows * length).zip(of_x.par_chunks(rows * length));
     let sums: Vec<_> = parts
         .map(|(dy, x)| {

@@ -8,6 +8,7 @@ use fewshot_simd::epilogue::Activation;
 use rayon::prelude::*;
 
 use super::super::fused_linear::{FusedLinear, Residual};
+use super::rows_of_part;
 use crate::environment::chosen;
 use crate::host::{HostBackend, elements, into_elements, write_like};
 use crate::layers::node::record;
@@ -89,9 +90,9 @@ fn layer_gradients<H: HostBackend>(
 
 /// The sum of each column.
 fn column_sums<H: HostBackend>(x: &FloatTensor<H>) -> Vec<f32> {
-    let [n, columns]: [usize; 2] = x.shape().dims();
+    let shape @ [_, columns]: [usize; 2] = x.shape().dims();
     let x = elements::<H>(x);
-    let rows = n.div_ceil(rayon::current_num_threads()).max(TASK.div_ceil(columns));
+    let rows = rows_of_part(shape, TASK);
     let add = |mut sums: Vec<f32>, row: &[f32]| {
         sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
         sums

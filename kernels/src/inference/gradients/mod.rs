@@ -5,3 +5,8 @@
 mod attention;
 mod layer_norm;
 mod linear;
+
+/// Rows of a part of a matrix, of which every thread has one, if it has so many floats at least.
+fn rows_of_part([rows, length]: [usize; 2], least: usize) -> usize {
+    rows.div_ceil(rayon::current_num_threads()).max(least.div_ceil(length))
+}
