@@ -63,7 +63,7 @@ fn features_of_a_residual_network_are_all_pixels_of_its_last_maps_or_their_means
         let flat = config.clone().with_readout(Readout::Flatten);
         assert_eq!((flat.check(), config.maps()), (Ok(()), None));
         let [_, height, width] = flat.maps().unwrap();
-        assert_eq!(flat.features(), flat.maps().unwrap().iter().product());
+        assert_eq!(flat.features(), flat.maps().unwrap().iter().product::<usize>());
         let (images, statistics) = (uniform(3, [2, 3, 40, 34]), BnStatistics::Batch);
         let means = encoder.encode(images.clone(), statistics);
         let encoder = encoder.with_readout(Readout::Flatten);
