@@ -11,6 +11,11 @@ fewshot embed --backbone efficientnet-lite0:WEIGHTS.pth --pictures OUT/pictures 
 for FILE in ours torch; do
     fewshot eval --features OUT/$FILE.safetensors --method prototypes --ways 5 --shots 5 --queries 10 --episodes 2000
 done
+
+python benches/fashion_mnist.py splits OUT [FOLDER OF THE DATASET]
+
+writes pictures of the training set for `--data folder:OUT`, which augmentations are compared on: 100 of each of four classes to train on,
+100 of each of three to validate, and 1000 of each of the last three to test.
 """
 
 import gzip
@@ -27,24 +32,42 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models/tests/golden"))
 from backbones import EfficientNetLite
 
 EACH, WAYS, SHOTS, QUERIES, EPISODES = 200, 5, 5, 10, 2000
+FOLDER = "/usr/share/datasets/fashion-mnist"
+
+NAMES = ["t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
+# Classes of each split, and the pictures of each class.
+SPLITS = {"train": ([0, 1, 5, 8], 100), "validation": ([3, 4, 7], 100), "test": ([2, 6, 9], 1000)}
 
 
 def read(path, header):
     return np.frombuffer(gzip.open(path).read(), np.uint8)[header:]
 
 
+def dataset(folder, part):
+    """Images and labels of `train` or `t10k`."""
+    return read(folder / f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28), read(folder / f"{part}-labels-idx1-ubyte.gz", 8)
+
+
+def save(images, out):
+    """The files of these images."""
+    out.mkdir(parents=True, exist_ok=True)
+    files = [out / f"{index:04}.png" for index in range(len(images))]
+    for path, image in zip(files, images):
+        Image.fromarray(image).save(path)
+    return files
+
+
 def pictures(folder, out):
     """The files of each class, by its number."""
-    images = read(folder / "t10k-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
-    labels = read(folder / "t10k-labels-idx1-ubyte.gz", 8)
-    files = {}
-    for label in range(10):
-        of_class = out / str(label)
-        of_class.mkdir(parents=True, exist_ok=True)
-        files[label] = [of_class / f"{index:03}.png" for index in range(EACH)]
-        for path, image in zip(files[label], images[labels == label]):
-            Image.fromarray(image).save(path)
-    return files
+    images, labels = dataset(folder, "t10k")
+    return {label: save(images[labels == label][:EACH], out / str(label)) for label in range(10)}
+
+
+def splits(folder, out):
+    images, labels = dataset(folder, "train")
+    for split, (classes, each) in SPLITS.items():
+        for label in classes:
+            save(images[labels == label][:each], out / split / NAMES[label])
 
 
 def features(files, weights):
@@ -82,8 +105,10 @@ def nearest_neighbour(files):
 
 
 def main():
-    weights, out = Path(sys.argv[1]), Path(sys.argv[2])
-    folder = Path(sys.argv[3] if len(sys.argv) > 3 else "/usr/share/datasets/fashion-mnist")
+    weights, out = sys.argv[1], Path(sys.argv[2])
+    folder = Path(sys.argv[3] if len(sys.argv) > 3 else FOLDER)
+    if weights == "splits":
+        return splits(folder, out)
     files = pictures(folder, out / "pictures")
     save_file(features(files, weights), out / "torch.safetensors")
     print("nearest neighbour by pixels: %.2f ± %.2f %%" % nearest_neighbour(files))
