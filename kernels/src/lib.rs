@@ -86,6 +86,7 @@ pub mod linear_stack;
 mod list_gradients;
 mod lists;
 pub mod local_learning;
+mod matrix_product;
 pub mod max_pool;
 pub mod metrics;
 #[cfg(test)]
