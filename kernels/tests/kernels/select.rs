@@ -12,7 +12,8 @@ mod laws {
     const SHAPE: [usize; 3] = [3, 5, 4096];
 
     fn numbers<B: AutodiffBackend>() -> Tensor<B, 3> {
-        let numbers: Vec<f32> = (0..SHAPE.iter().product()).map(|n: usize| n as f32).collect();
+        let count: usize = SHAPE.iter().product();
+        let numbers: Vec<f32> = (0..count).map(|number| number as f32).collect();
         Tensor::<B, 1>::from_floats(numbers.as_slice(), &Default::default()).reshape(SHAPE)
     }
 
