@@ -34,6 +34,7 @@ use crate::{
     grad_stats::GradPartsCall,
     limits::LimitTable,
     local_learning::{LocalLearning, MostLayers},
+    matrix_product::MatrixProduct,
     task_loss::TaskLossCall,
     tiling::LaneCall,
 };
@@ -88,6 +89,12 @@ bodies! {
     /// On an accelerator at every level of autodiff.
     add_lists:
         AxpyAll, FanOut, SeedCotangents, LaneCall, GatherCall, LargestBank, Twice<TaskLossCall>
+}
+
+#[cfg(feature = "cube")]
+bodies! {
+    /// On an accelerator at every level of autodiff, with levels that have no other body as well.
+    add_products: MatrixProduct
 }
 
 /// Layers, metrics and stacks at a level of autodiff.
@@ -151,6 +158,13 @@ fn add_device<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>(
         Balanced<Device<R, F, I, BT>>,
         Autodiff<Autodiff<Device<R, F, I, BT>>>,
     );
+    add_products::<Device<R, F, I, BT>>(registry);
+    add_products::<Autodiff<Device<R, F, I, BT>>>(registry);
+    add_products::<Balanced<Device<R, F, I, BT>>>(registry);
+    add_products::<Autodiff<Autodiff<Device<R, F, I, BT>>>>(registry);
+    add_products::<Autodiff<Balanced<Device<R, F, I, BT>>>>(registry);
+    add_products::<Balanced<Autodiff<Device<R, F, I, BT>>>>(registry);
+    add_products::<Balanced<Balanced<Device<R, F, I, BT>>>>(registry);
 }
 
 /// Opens all fused paths to a [`HostBackend`] of your own, bare, under autodiff and under two levels of it

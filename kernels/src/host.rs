@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Shape, Tensor, TensorData, TensorPrimitive};
+use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
 
 /// A backend whose float tensors are ordinary memory: reading one is a copy at most.
 pub trait HostBackend: Backend {
@@ -88,6 +88,14 @@ pub(crate) fn consume<B: HostBackend, T>(
     match B::take(tensor) {
         Ok(elements) => then(Cow::Owned(elements)),
         Err(tensor) => then(elements::<B>(&tensor)),
+    }
+}
+
+/// A tensor of zeros; no launch where it has no elements, which CUDA refuses.
+pub(crate) fn zeros<B: Backend>(shape: Shape, device: &B::Device, dtype: DType) -> FloatTensor<B> {
+    match shape.num_elements() {
+        0 => B::float_empty(shape, device, dtype.into()),
+        _ => B::float_zeros(shape, device, dtype.into()),
     }
 }
 

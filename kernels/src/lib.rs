@@ -88,6 +88,7 @@ pub mod linear_stack;
 mod list_gradients;
 mod lists;
 pub mod local_learning;
+mod matrix_product;
 pub mod max_pool;
 pub mod metrics;
 #[cfg(test)]
@@ -100,6 +101,7 @@ mod proto_loss;
 mod prototypes;
 mod rank_update;
 mod registry;
+mod select;
 pub mod task_loss;
 pub mod tiling;
 mod twice_differentiable;
@@ -142,6 +144,7 @@ pub use proto_loss::{EpisodeProtoLoss, ProtoLoss, episode_proto_loss, proto_loss
 pub use prototypes::prototypes;
 pub use rank_update::{Coefficient, rank_update};
 pub use registry::{Route, check_environment, route};
+pub use select::select;
 pub use task_loss::{TaskLoss, TaskLossOptions, task_loss, task_loss_with};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::weighted_sums;

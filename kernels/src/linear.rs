@@ -5,6 +5,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::layers::{through_f32, types, wide};
 use crate::linear_stack::{LinearLayer, linear_stack};
+use crate::matrix_product::{Sizes, matrix_product};
 use crate::precision::Precision;
 use crate::registry::on_device;
 
@@ -38,7 +39,7 @@ pub fn linear<B: Backend>(
         let y = linear_stack(x.unsqueeze(), &[LinearLayer { weight, bias }], Precision::F32);
         return y.reshape([examples, outputs]);
     }
-    with_bias(x.matmul(weight), bias)
+    with_bias(matrix_product(x, weight), bias)
 }
 
 /// The products of the matrices `[.., r, k]` and `[.., k, c]`, `[.., r, c]`, with the same dimensions
@@ -48,20 +49,14 @@ pub fn product<B: Backend, const D: usize>(
     right: Tensor<B, D>,
 ) -> Tensor<B, D> {
     if !on_device::<B>() || [&left, &right].iter().any(|of| of.dtype() != DType::F32) {
-        return left.matmul(right);
+        return matrix_product(left, right);
     }
-    let (mut shape, of_right) = (left.dims(), right.dims());
-    let (before, [rows, inner]) = (&shape[..D - 2], [shape[D - 2], shape[D - 1]]);
-    let [depth, columns] = [of_right[D - 2], of_right[D - 1]];
-    let fits = *before == of_right[..D - 2] && inner == depth;
-    assert!(fits, "matrices {shape:?} cannot be multiplied with {of_right:?}");
-    let matrices: usize = before.iter().product();
-    shape[D - 1] = columns;
-    match (shape.contains(&0), depth) {
-        (true, _) => return Tensor::empty(shape, &left.device()),
-        (false, 0) => return Tensor::zeros(shape, &left.device()),
-        _ => {}
+    let sizes = Sizes::of(left.dims(), right.dims());
+    let shape = sizes.result(left.dims());
+    if let Some(result) = sizes.without_elements(shape, &left.device()) {
+        return result;
     }
+    let Sizes { matrices, rows, depth, columns } = sizes;
     let weight = right.reshape([matrices * depth, columns]);
     let layers = [LinearLayer { weight, bias: None }];
     let products = linear_stack(left.reshape([matrices, rows, depth]), &layers, Precision::F32);

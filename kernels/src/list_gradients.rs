@@ -6,6 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape, TensorMetadata};
 
+use crate::host::zeros;
 use crate::lists::in_parts;
 use crate::variadic_op::OptionalTensors;
 
@@ -57,7 +58,7 @@ pub fn completed<B: Backend>(
     requires_grad: &[bool],
 ) -> OptionalTensors<B> {
     let gradient = |((term, gradient), &requires_grad): ((&Term<B>, Option<_>), &bool)| {
-        let zeros = || B::float_zeros(term.shape.clone(), &term.device, DType::F32.into());
+        let zeros = || zeros::<B>(term.shape.clone(), &term.device, DType::F32);
         match requires_grad {
             true => gradient.or_else(|| (!term.is_leaf).then(zeros)),
             false => None,

@@ -171,9 +171,10 @@ pub fn check_environment() -> Result<(), UnknownKernels> {
 
 /// The table of this type, unless the reference is asked for.
 pub(crate) fn table<T: Any + Send + Sync>() -> Option<&'static T> {
-    if environment::wants_reference() {
-        return None;
-    }
+    if environment::wants_reference() { None } else { find() }
+}
+
+fn find<T: Any + Send + Sync>() -> Option<&'static T> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     registry.0.get(&TypeId::of::<T>())?.downcast_ref()
 }
@@ -181,6 +182,11 @@ pub(crate) fn table<T: Any + Send + Sync>() -> Option<&'static T> {
 /// The body of `O` on `B`, unless the reference is asked for.
 pub(crate) fn body<B: Backend, O: Operation>() -> Option<Body<B, O>> {
     table::<Entry<B, O>>().map(|entry| entry.0)
+}
+
+/// The body of `O` on `B`, where the reference is asked for as well: of an operation that references are made of.
+pub(crate) fn reference_body<B: Backend, O: Operation>() -> Option<Body<B, O>> {
+    find::<Entry<B, O>>().map(|entry| entry.0)
 }
 
 /// The [`body`], if all elements are f32; `operation` is the name of the public function.

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
+use fewshot_kernels::select;
 use rayon::prelude::*;
 
 use super::plan::Plan;
@@ -187,9 +188,8 @@ impl<B: Backend> FeatureBatch<B> {
         let features = |part| {
             let places = episodes.iter().flat_map(|episode| episode.images(part));
             let places: Vec<_> = places.map(|example| row(example) as i32).collect();
-            let ([tasks, examples], count) = (per_task(places.len()), places.len());
-            let places = Tensor::from_data(TensorData::new(places, [count]), &device);
-            rows.clone().select(0, places).reshape([tasks, examples, rows.dims()[1]])
+            let [tasks, examples] = per_task(places.len());
+            select(rows.clone(), 0, places).reshape([tasks, examples, rows.dims()[1]])
         };
         let labels = |part| {
             let labels = episodes.iter().flat_map(|episode| episode.labels(part));

@@ -1,5 +1,6 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
+use fewshot_kernels::select;
 use serde::{Deserialize, Serialize};
 
 use super::{EpisodeError, uploaded};
@@ -179,15 +180,15 @@ pub(super) fn mix<B: Backend>(images: Tensor<B, 5>, mixtures: &[Mixture]) -> Mix
     let partners = mixtures.iter().enumerate().flat_map(|(task, mixture)| {
         mixture.partners.iter().map(move |partner| (task * examples + partner) as i32)
     });
-    let partners: Vec<_> = partners.collect();
-    let partners: Tensor<B, 1, Int> = uploaded(partners, [tasks * examples], &device);
+    let places: Vec<_> = partners.collect();
+    let partners: Tensor<B, 1, Int> = uploaded(places.clone(), [tasks * examples], &device);
     let masks = mixtures.iter().flat_map(|mixture| mixture.mask(shape)).collect();
     let mask: Tensor<B, 5> = uploaded(masks, [tasks, 1, 1, height, width], &device);
     let shares = mixtures.iter().flat_map(|mixture| {
         std::iter::repeat_n(mixture.share(shape) as f32, mixture.partners.len())
     });
     let shares = uploaded(shares.collect(), [tasks * examples], &device);
-    let others = images.clone().flatten::<4>(0, 1).select(0, partners.clone());
+    let others = select(images.clone().flatten::<4>(0, 1), 0, places);
     let others = others.reshape([tasks, examples, channels, height, width]);
     let mask = mask.cast(images.dtype());
     let images = images * mask.clone() + others * (mask.neg() + 1.0);

@@ -11,7 +11,7 @@ pub(crate) fn uploaded<B: Backend, const D: usize, K: BasicOps<B>>(
     options: impl Into<TensorCreationOptions<B>>,
 ) -> Tensor<B, D, K> {
     if values.is_empty() {
-        return Tensor::from_data(TensorData::new(values, shape), options);
+        return Tensor::empty(shape, options);
     }
     let length = [values.len()];
     Tensor::<B, 1, K>::from_data(TensorData::new(values, length), options).reshape(shape)

@@ -155,8 +155,10 @@ impl<B: Backend> BaseClassifier<B> {
         shares: Tensor<B, 1>,
     ) -> (Tensor<B, 1>, Tensor<B, 2>) {
         // The cross-entropy is linear in its targets.
-        let targets = one_hot::<B>(classes.unsqueeze_dim(0), self.config.classes);
-        let others = targets.clone().select(1, partners);
+        let targets_of = |classes: Tensor<B, 1, Int>| {
+            one_hot::<B>(classes.unsqueeze_dim(0), self.config.classes)
+        };
+        let [targets, others] = [classes.clone(), classes.select(0, partners)].map(targets_of);
         let shares = shares.unsqueeze_dim::<2>(1).unsqueeze::<3>();
         self.loss_of(embeddings, targets * shares.clone() + others * (shares.neg() + 1.0))
     }

@@ -5,6 +5,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::module;
 use burn::tensor::ops::ConvOptions;
 
+use crate::select::select;
+
 /// The same as [`conv2d`](super::conv2d()), on any backend.
 pub fn conv2d<B: Backend>(
     x: Tensor<B, 4>,
@@ -47,6 +49,6 @@ pub(crate) fn biased<B: Backend>(y: Tensor<B, 4>, bias: Option<Tensor<B, 1>>) ->
 ///
 /// On CubeCL backends the gradient of a 1x1 convolution with stride is wrong; without, it is right.
 fn every<B: Backend>(x: Tensor<B, 4>, dim: usize, step: usize) -> Tensor<B, 4> {
-    let positions = Tensor::arange_step(0..x.dims()[dim] as i64, step, &x.device());
-    x.select(dim, positions)
+    let positions = (0..x.dims()[dim] as i32).step_by(step).collect();
+    select(x, dim, positions)
 }

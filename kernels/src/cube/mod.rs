@@ -20,7 +20,9 @@ pub use cubes::{
 };
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
 pub use product::{Sizes, SizesLaunch, Steps, accumulate, product};
-pub use tensors::{array, empty, empty_all, empty_each, empty_like, owned, zeros};
+pub use tensors::{
+    array, cast, empty, empty_all, empty_each, empty_like, owned, strided_array, zeros,
+};
 pub use tiles::{DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles};
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};

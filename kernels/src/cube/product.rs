@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::tiles::{Four, SIDE, TILE, Tiles};
-use super::{empty, grid, launch};
+use super::{Launch, after_launch, array, empty, grid, strided_array};
 
 /// Between elements of one matrix and the next, of a row and the next, and of a column and the next.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -158,10 +158,21 @@ pub fn product<R: CubeRuntime>(
     // SAFETY: a unit reads elements within the matrices by their steps, and writes those of its tile that
     // there are.
     unsafe {
-        launch!(product_kernel,
+        let Launch { client, cubes, dim } =
             grid(&out.client, [tiles[0], tiles[1], matrices], (SIDE * SIDE) as u32);
-            left, right, out; SizesLaunch::new(rows, depth, columns), steps(&left), steps(&right),
-            [left.dtype.into(), right.dtype.into(), out.dtype.into()]);
+        product_kernel::launch_unchecked::<R>(
+            client,
+            cubes,
+            dim,
+            strided_array(&left),
+            strided_array(&right),
+            array(&out),
+            SizesLaunch::new(rows, depth, columns),
+            steps(&left),
+            steps(&right),
+            [left.dtype.into(), right.dtype.into(), out.dtype.into()],
+        );
+        after_launch(client, "product_kernel");
     }
     out
 }

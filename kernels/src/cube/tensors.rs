@@ -13,12 +13,35 @@ use cubecl::device_handle::DeviceHandle;
 use cubecl::prelude::ArrayArg;
 use cubecl::server::{MemoryLayout, MemoryLayoutDescriptor};
 use cubecl::zspace::metadata::Metadata;
+use cubecl::zspace::striding::row_major_contiguous_strides;
 
 /// The elements of a contiguous tensor, as an argument of a kernel. A clone of the tensor itself would cost
 /// the host an allocation and the counters of its client, at each of a launch's arrays.
+///
+/// # Panics
+/// Where the tensor is not contiguous. On CUDA and ROCm, Burn's own operations give the rows of their results a
+/// pitch, and a kernel would read the memory between the rows.
 pub fn array<R: CubeRuntime>(tensor: &CubeTensor<R>) -> ArrayArg<R> {
-    // SAFETY: the elements of its shape are those that its memory has.
+    assert!(is_contiguous(tensor), "a kernel's array has strides {:?}", tensor.meta);
+    strided_array(tensor)
+}
+
+/// The memory of a tensor, for a kernel that goes by its strides.
+pub fn strided_array<R: CubeRuntime>(tensor: &CubeTensor<R>) -> ArrayArg<R> {
+    // SAFETY: the elements of its shape are in its memory; a kernel that knows of strides reads no others.
     unsafe { ArrayArg::from_raw_parts(tensor.handle.clone(), tensor.meta.num_elements()) }
+}
+
+/// True if elements lie in the order of their places; an axis of one place may have any stride.
+fn is_contiguous<R: CubeRuntime>(tensor: &CubeTensor<R>) -> bool {
+    let mut expected = 1;
+    let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
+    let in_place = |(length, stride): (&usize, &usize)| {
+        let fits = *length == 1 || *stride == expected;
+        expected *= length;
+        fits
+    };
+    shape.contains(&0) || shape.iter().zip(strides.iter()).rev().all(in_place)
 }
 
 /// Allocations from one look at the device's thread to the next: with their launches about eight messages.
@@ -100,7 +123,7 @@ pub fn empty_each<R: CubeRuntime, const N: usize>(
     tensors.try_into().unwrap_or_else(|_| unreachable!("a tensor for each shape"))
 }
 
-/// A tensor of zeros on the device of `like`; no launch where it has no elements.
+/// A contiguous tensor of zeros on the device of `like`; no launch where it has no elements.
 pub fn zeros<R: CubeRuntime>(
     like: &CubeTensor<R>,
     shape: impl Into<Shape>,
@@ -109,8 +132,29 @@ pub fn zeros<R: CubeRuntime>(
     let shape = shape.into();
     match shape.num_elements() {
         0 => empty(like, shape, dtype),
-        _ => zeros_client(like.client.clone(), like.device.clone(), shape, dtype),
+        elements => {
+            let flat = [elements].into();
+            let zeros = zeros_client(like.client.clone(), like.device.clone(), flat, dtype);
+            shaped(zeros, shape)
+        }
     }
+}
+
+/// A contiguous tensor in another shape.
+fn shaped<R: CubeRuntime>(mut tensor: CubeTensor<R>, shape: Shape) -> CubeTensor<R> {
+    let strides = row_major_contiguous_strides(&shape);
+    *tensor.meta = Metadata::new(shape, strides);
+    tensor
+}
+
+/// A contiguous tensor in another type; Burn's own cast gives rows a pitch on CUDA.
+pub fn cast<R: CubeRuntime>(tensor: CubeTensor<R>, dtype: DType) -> CubeTensor<R> {
+    if tensor.dtype == dtype {
+        return tensor;
+    }
+    let shape = tensor.meta.shape().clone();
+    let flat = [shape.num_elements()].into();
+    shaped(burn_cubecl::kernel::cast(shaped(tensor, flat), dtype), shape)
 }
 
 /// A contiguous tensor of the shape and type of `like`, whose elements are yet to be written.

@@ -5,6 +5,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 
 use super::LinearLayer;
+use crate::matrix_product::matrix_product;
 use crate::precision::Precision;
 
 /// The same as [`linear_stack`](super::linear_stack()), on any backend.
@@ -28,12 +29,12 @@ fn through<B: Backend>(
     let [lanes, examples, inputs] = x.dims();
     let [_, outputs] = weight.dims();
     let weight = weight.clone().reshape([lanes, inputs, outputs]);
-    let y = precision.product(x, weight, Tensor::matmul);
+    let y = precision.product(x, weight, matrix_product);
     match bias {
         // A product, since adding a bias for each task, and summing its gradient, is far slower.
         Some(bias) => {
             let ones = Tensor::ones([lanes, examples, 1], (&y.device(), y.dtype()));
-            y + ones.matmul(bias.clone().reshape([lanes, 1, outputs]))
+            y + matrix_product(ones, bias.clone().reshape([lanes, 1, outputs]))
         }
         None => y,
     }

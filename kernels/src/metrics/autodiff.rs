@@ -12,7 +12,7 @@ use burn::tensor::{Tensor, TensorMetadata, activation};
 
 use super::{EpisodeLoss, FusedMetrics, LossCall, LossOutput, composed_episode_loss};
 use crate::distances::{self, Metric};
-use crate::host::{unwrap, wrap};
+use crate::host::{unwrap, wrap, zeros};
 use crate::layers::node::record;
 use crate::{proto_loss, variadic_op};
 
@@ -103,7 +103,7 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         let (device, dtype) = (B::float_device(&parts[0]), parts[0].dtype());
         let parts = variadic_op::record::<B, C>(&[x], parts.into(), move |results, _| {
             let parts = results.into_iter().zip(shapes).map(|(gradient, shape)| {
-                gradient.unwrap_or_else(|| B::float_zeros(shape, &device, dtype.into()))
+                gradient.unwrap_or_else(|| zeros::<B>(shape, &device, dtype))
             });
             vec![Some(B::float_cat(parts.collect(), 1))]
         });

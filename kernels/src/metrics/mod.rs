@@ -18,7 +18,7 @@ use burn::tensor::{Tensor, TensorMetadata};
 
 use crate::distances::Metric;
 use crate::fallback::all_taken;
-use crate::host::{unwrap, wrap};
+use crate::host::{unwrap, wrap, zeros};
 use crate::registry::{self, function_table};
 
 /// The arguments of [`proto_loss`](crate::proto_loss()) besides its tensors.
@@ -126,11 +126,13 @@ fn composed_episode_loss<B: FusedMetrics>(
     gradient: bool,
 ) -> EpisodeLoss<FloatTensor<B>> {
     let [_, examples] = of_support.shape().dims();
+    let (shape, device, dtype) = (x.shape(), B::float_device(&x), x.dtype());
     let [support, queries] = B::split_at(x, examples);
     let prototypes = B::class_means(support, of_support.clone(), ways);
     let output = B::proto_loss(call, [queries, prototypes], of_queries, gradient);
-    let gradient = output.gradients.map(|[by_queries, by_prototypes]| {
-        B::float_cat(vec![B::class_spread(by_prototypes, of_support), by_queries], 1)
+    let gradient = output.gradients.map(|[by_queries, by_prototypes]| match shape.num_elements() {
+        0 => zeros::<B>(shape, &device, dtype),
+        _ => B::float_cat(vec![B::class_spread(by_prototypes, of_support), by_queries], 1),
     });
     let accuracy = unwrap(wrap::<B, 2>(output.correct).mean());
     EpisodeLoss { loss: output.loss, accuracy, gradient }

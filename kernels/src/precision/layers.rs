@@ -6,6 +6,7 @@ use crate::conv2d::reference::biased;
 use crate::conv2d::{self, conv2d};
 use crate::layers::wide;
 use crate::linear::{check, linear, with_bias};
+use crate::matrix_product::matrix_product;
 use crate::registry::on_device;
 
 impl Precision {
@@ -40,6 +41,6 @@ impl Precision {
         }
         check(x.dims(), weight.dims(), bias.as_ref());
         let [bias] = wide([bias]);
-        with_bias(self.product(x, weight, Tensor::matmul), bias)
+        with_bias(self.product(x, weight, matrix_product), bias)
     }
 }

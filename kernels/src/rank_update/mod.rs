@@ -77,6 +77,9 @@ pub fn rank_update<B: Backend>(
     rate: Coefficient<Tensor<B, 1>>,
 ) -> Tensor<B, 2> {
     check(&weight, &decay, &left, &right, &rate);
+    if weight.dims().contains(&0) {
+        return weight;
+    }
     let (weight, factors) = (unwrap(weight), [unwrap(left), unwrap(right)]);
     let (decay, rate) = (decay.map(unwrap), rate.map(unwrap));
     let all = [&weight].into_iter().chain(decay.tensor()).chain(&factors).chain(rate.tensor());

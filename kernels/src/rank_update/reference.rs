@@ -20,9 +20,8 @@ pub fn rank_update<B: Backend>(
         Coefficient::Number(rate) => tensor * *rate,
         Coefficient::Tensor(rate) => tensor * wrap::<B, 1>(rate.clone()).reshape([1, 1]),
     };
-    let growth = product(times(wrap::<B, 2>(left)).transpose(), wrap(right));
     let weight: Tensor<B, 2> = wrap(weight);
-    let weight = match (decay, &rate) {
+    let retained = match (decay, &rate) {
         (Coefficient::Number(0.0), _) => weight,
         (Coefficient::Number(share), Coefficient::Number(rate)) => weight * (1.0 - rate * share),
         (Coefficient::Number(share), Coefficient::Tensor(rate)) => {
@@ -31,5 +30,9 @@ pub fn rank_update<B: Backend>(
         }
         (Coefficient::Tensor(shares), _) => weight * (1.0 - times(wrap(shares))),
     };
-    unwrap(weight + growth)
+    let left: Tensor<B, 2> = wrap(left);
+    if left.dims()[0] == 0 {
+        return unwrap(retained);
+    }
+    unwrap(retained + product(times(left).transpose(), wrap(right)))
 }

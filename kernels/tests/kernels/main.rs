@@ -66,6 +66,7 @@ mod precision;
 mod rank_update;
 #[cfg(feature = "flex")]
 mod refusal;
+mod select;
 mod steps;
 mod task_loss;
 mod weighted_sums;

@@ -1,5 +1,5 @@
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use fewshot_kernels::select;
 
 use crate::episode::Examples;
 use crate::random::{Purpose, Stream};
@@ -23,9 +23,7 @@ impl<B: Backend> InnerBatches<B> {
         let Examples { inputs, targets } = self.examples.clone();
         let Some(size) = self.size else { return Examples { inputs, targets } };
         let chosen = positions(self.key, step, size, inputs.dims()[1]);
-        let chosen = TensorData::new(chosen, [size]);
-        let chosen = Tensor::<B, 1, Int>::from_data(chosen, &inputs.device());
-        Examples { inputs: inputs.select(1, chosen.clone()), targets: targets.select(1, chosen) }
+        Examples { inputs: select(inputs, 1, chosen.clone()), targets: select(targets, 1, chosen) }
     }
 }
 

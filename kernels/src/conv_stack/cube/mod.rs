@@ -13,9 +13,9 @@ mod vectors_jvp;
 
 use std::slice;
 
+use burn::tensor::DType;
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::{FloatTensor, FloatTensorOps};
-use burn::tensor::{DType, FloatDType};
+use burn::tensor::ops::FloatTensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
@@ -27,6 +27,7 @@ use super::{StackCall, StackOptions};
 use crate::channels::cube::{Grad, Input, correlate};
 use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
+use crate::cube::zeros;
 use crate::norm_relu::Rectified;
 use crate::norm_relu::cube::{activate, combine, correlate as correlate_dv, gradients};
 use crate::precision::Precision;
@@ -268,11 +269,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             let by_weight = weight.as_ref().map(|tangent| [x, tangent]);
             let terms: Vec<_> = by_input.into_iter().chain(by_weight).collect();
             let y_tangent = match terms.is_empty() {
-                true => {
-                    let (shape, device) = (y.meta.shape().clone(), primal.device);
-                    let dtype = FloatDType::from(y.dtype);
-                    CubeBackend::<R, F, I, BT>::float_zeros(shape, device, dtype)
-                }
+                true => zeros(y, y.meta.shape().clone(), y.dtype),
                 false => convolution(Role::Output, &terms, &block.conv, y.dtype),
             };
             let parts = block.pixels().map(|pixels| {

@@ -2,14 +2,13 @@
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::cast;
 use burn_cubecl::ops::permute;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::cube::{
-    cube_sum_in, elementwise, empty, lane_sum, launch, product, row_of_cubes, unit_below, units,
-    vector_size, wide,
+    cast, cube_sum_in, elementwise, empty, lane_sum, launch, product, row_of_cubes, unit_below,
+    units, vector_size, wide,
 };
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;

@@ -96,8 +96,11 @@ pub fn lists_are_sums_one_by_one<B: AutodiffBackend>() {
     assert!(wanted.iter().any(Option::is_none) && wanted[2] == Some(Vec::new()));
     assert_same(&found, &wanted);
     let [y, x] = terms::<B>();
-    let alone =
-        y.iter().zip(&x).map(|(y, x)| elements(y.clone().inner() + x.clone().inner() * 0.7));
+    let alone = y.iter().zip(&x).map(|(y, x)| match y.dims() {
+        // Burn's own operations launch no blocks over nothing, which CUDA refuses.
+        [0] => Vec::new(),
+        _ => read(y.clone().inner() + x.clone().inner() * 0.7),
+    });
     let together = sums(&y, 0.7, &x).into_iter().map(|sum| Some(elements(sum.inner())));
     assert_same(&together.collect::<Vec<_>>(), &alone.map(Some).collect::<Vec<_>>());
     let tiles = tiles(&y, 3).into_iter().map(|tile| elements(tile.inner()));

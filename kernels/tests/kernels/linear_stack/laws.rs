@@ -1,11 +1,38 @@
 //! What holds on every backend.
 
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Tensor};
-use fewshot_kernels::{LinearLayer, Precision, linear_stack, with_reference};
+use fewshot_kernels::{LinearLayer, Precision, linear_stack, product, with_reference};
 
 use super::case::{Case, Operands, assert_same, leaves, read, weighted};
-use crate::judge::Judge;
+use crate::judge::{self, Judge};
+
+/// A factor that TF32 rounds to one.
+const FACTOR: f32 = 1.0 + 1.0 / 4096.0;
+
+/// The squares of factors that TF32 would round, by [`product`] and in both of its gradients.
+fn assert_products_are_f32<B: AutodiffBackend>() {
+    let of =
+        |shape: [usize; 2]| Tensor::<B, 2>::full(shape, FACTOR, &Default::default()).require_grad();
+    let (left, right) = (of([3, 2]), of([2, 5]));
+    let products = product(left.clone(), right.clone());
+    let gradients = (products.clone() * FACTOR).sum().backward();
+    let square = FACTOR * FACTOR;
+    judge::assert_close("products", &judge::read(products), &[2.0 * square; 15], 1e-6);
+    let [left, right] = [left, right].map(|of| judge::read(of.grad(&gradients).unwrap()));
+    judge::assert_close("left", &left, &[5.0 * square; 6], 2e-6);
+    judge::assert_close("right", &right, &[3.0 * square; 10], 2e-6);
+}
+
+/// Where the reference is asked for, and where a stack of backends has no other.
+pub fn f32_is_multiplied_in_full_by_the_reference_too<B: AutodiffBackend>() {
+    assert_products_are_f32::<B>();
+    with_reference(assert_products_are_f32::<B>);
+    with_reference(assert_products_are_f32::<Autodiff<B>>);
+    assert_products_are_f32::<Autodiff<B, BalancedCheckpointing>>();
+}
 
 pub fn values_and_gradients_are_those_in_f64<B: AutodiffBackend>() {
     for case in Case::all::<B>() {

@@ -13,6 +13,7 @@ laws! {
         any_part_of_the_operands_can_be_differentiated
         lanes_are_what_they_are_alone
         what_is_not_finite_goes_wherever_it_does_in_the_reference
+        f32_is_multiplied_in_full_by_the_reference_too
     }
     on_host {
         second_gradients_are_those_in_f64

@@ -190,8 +190,8 @@ pub fn a_single_class_has_no_loss<B: AutodiffBackend>() {
 
 pub fn no_queries_have_no_loss<B: AutodiffBackend>() {
     let device = Default::default();
-    let queries = Tensor::<B, 3>::from_data(TensorData::new(Vec::<f32>::new(), [1, 0, 4]), &device);
-    let none = Tensor::<B, 2, Int>::from_data(TensorData::new(Vec::<i64>::new(), [1, 0]), &device);
+    let queries = Tensor::<B, 3>::empty([1, 0, 4], &device);
+    let none = Tensor::<B, 2, Int>::empty([1, 0], &device);
     let means = Tensor::<B, 3>::ones([1, 2, 4], &device).require_grad();
     let found = proto_loss(queries, means, none, Metric::SquaredEuclidean, 1.0);
     assert!(read(found.loss)[0].is_nan());

@@ -65,20 +65,22 @@ fn outcome(stack: impl FnOnce(Tensor<Once, 4>, &[ConvBlock<Once>]) -> Tensor<Onc
     outcome
 }
 
-/// The stack in f64 but for the operands and results of its convolutions, which are rounded.
-fn law(
+/// Rounds a map or a weight.
+type Rounding<'a> = &'a dyn Fn(Tensor<Once, 4>) -> Tensor<Once, 4>;
+
+/// The stack in f64 but for the operands and results of its convolutions, which are rounded in these ways.
+pub fn law(
     images: Tensor<Once, 4>,
     blocks: &[ConvBlock<Once>],
-    precision: Precision,
+    [operand, result]: [Rounding<'_>; 2],
 ) -> Tensor<Once, 4> {
-    let round = |x: Tensor<Once, 4>| x.cast(low(precision)).cast(FloatDType::F64);
     blocks.iter().fold(images, |x, block| {
         let vector = |v: &Option<Tensor<Once, 1>>| v.clone().map(|v| v.cast(FloatDType::F64));
         let [bias, gamma, beta] = [&block.bias, &block.gamma, &block.beta].map(vector);
-        let y = conv2d(round(x), round(block.weight.clone()), None, block.stride, 1);
+        let y = conv2d(operand(x), operand(block.weight.clone()), None, block.stride, 1);
         let bias = bias.expect("there is one");
         let channels = bias.dims()[0];
-        let y = round(y) + bias.reshape([1, channels, 1, 1]);
+        let y = result(y) + bias.reshape([1, channels, 1, 1]);
         let after = Rectified { pool: block.pool };
         reference::norm_relu(y, gamma, beta, None, 1e-5, after).0
     })
@@ -107,7 +109,8 @@ fn the_stack_rounds_what_its_convolutions_take_and_give() {
     let exact = in_precision(Precision::F32);
     for (precision, rounding) in LOW {
         let found = in_precision(precision);
-        let expected = outcome(|images, blocks| law(images, blocks, precision));
+        let round = |x: Tensor<Once, 4>| x.cast(low(precision)).cast(FloatDType::F64);
+        let expected = outcome(|images, blocks| law(images, blocks, [&round; 2]));
         let plain = with_reference(|| in_precision(precision));
         for (index, found) in found.iter().enumerate() {
             let what = format!("{index} in {precision:?}");
