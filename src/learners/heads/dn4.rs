@@ -1,11 +1,12 @@
 use burn::module::Module;
 use burn::tensor::backend::Backend;
-use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use fewshot_kernels::product;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::checked::fits_map;
+use super::nearest::largest;
 use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -100,7 +101,9 @@ impl<B: Backend> Head<B> for Dn4 {
                 Some(vacant) => cosines + vacant.clone(),
                 None => cosines,
             };
-            let near = largest(cosines, nearest) * weights.clone();
+            // Burn's top-k cannot be differentiated twice.
+            let chosen = largest(cosines.clone().detach(), nearest);
+            let near = cosines.gather(3, chosen) * weights.clone();
             let near = near.sum_dim(3).reshape([tasks, asked, places, ways]);
             near.sum_dim(2).reshape([tasks, asked, ways])
         })
@@ -173,22 +176,5 @@ impl Slots {
     }
 }
 
-/// Addend that makes a cosine less than any other; four times as much where it was chosen
-/// before.
+/// Addend that makes a cosine less than any other.
 const BELOW_COSINES: f32 = -4.0;
-
-/// The `count` largest along the last axis, in falling order.
-fn largest<B: Backend>(x: Tensor<B, 4>, count: usize) -> Tensor<B, 4> {
-    // A sort would order all of them, and Burn's top-k cannot be differentiated twice.
-    let mut left = x.clone().detach();
-    let mut chosen = Vec::with_capacity(count);
-    while chosen.len() < count {
-        let (_, index) = left.clone().max_dim_with_indices(3);
-        chosen.push(index.clone());
-        if chosen.len() < count {
-            let taken = Tensor::full(index.dims(), 4.0 * BELOW_COSINES, &left.device());
-            left = left.scatter(3, index, taken, IndexingUpdateOp::Add);
-        }
-    }
-    x.gather(3, Tensor::cat(chosen, 3))
-}

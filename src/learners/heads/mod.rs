@@ -46,6 +46,7 @@ mod logistic_regression;
 mod matching_net;
 mod meta_baseline;
 mod meta_opt_net;
+mod nearest;
 mod prototype_score;
 mod prototypes;
 mod pt_map;

@@ -35,23 +35,69 @@ pub(super) const LAUNCH: usize = 512;
 /// Most numbers that the episodes of a launch are gathered into, 64 MiB of `f32`.
 const GATHERED: usize = 1 << 24;
 
-/// Most of them on a host, where numbers that caches hold are 1.4 to 2 times as fast.
+/// Most of them on a host where a launch is not divided, 16 MiB of `f32`.
 const GATHERED_ON_HOST: usize = 1 << 22;
+
+/// Most of them in a part of a launch, which one thread of a host computes: 512 KiB of `f32`, which a core's own cache
+/// holds beside the result of an operation.
+const GATHERED_BY_THREAD: usize = 1 << 17;
 
 /// Most numbers of a launch where each episode has one for a class and two of its rows, 1 GiB of `f32`:
 /// heads hold such tensors ([`SimpleCnaps`](crate::learners::heads::SimpleCnaps)), and with many ways
 /// they are larger by far than the rows.
 const HELD: usize = 1 << 28;
 
-/// Number of episodes in a launch, of embeddings of this length.
+/// Numbers of episodes that are computed together, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    /// Episodes in a launch.
+    pub episodes: usize,
+    /// Episodes in a part of it. Threads compute the parts of a launch at the same time.
+    pub part: usize,
+}
+
+impl Launch {
+    /// One episode after the other.
+    pub const SINGLE: Self = Self { episodes: 1, part: 1 };
+
+    /// Launches of episodes of these sizes, of embeddings of this length.
+    ///
+    /// A host has several parts, since most operations run on a single thread there. A backend that differentiates has
+    /// one: Burn's autodiff is not safe across threads.
+    pub fn new<B: Backend>(sizes: BatchSizes, length: usize, device: &B::Device) -> Self {
+        let episodes = |most| episodes_of(sizes, length, most);
+        match route::<B>() {
+            Route::Host(_) if !B::ad_enabled(device) => {
+                Self { episodes: episodes(GATHERED), part: episodes(GATHERED_BY_THREAD) }
+            }
+            _ => {
+                let episodes = episodes_in_launch::<B>(sizes, length);
+                Self { episodes, part: episodes }
+            }
+        }
+    }
+}
+
+/// Number of episodes in a launch of one part, of embeddings of this length.
 pub(super) fn episodes_in_launch<B: Backend>(sizes: BatchSizes, length: usize) -> usize {
-    let gathered = match route::<B>() {
+    let most = match route::<B>() {
         Route::Host(_) => GATHERED_ON_HOST,
         _ => GATHERED,
     };
+    episodes_of(sizes, length, most)
+}
+
+/// Number of episodes that are gathered into so many numbers.
+fn episodes_of(sizes: BatchSizes, length: usize, most: usize) -> usize {
     let rows = sizes.examples();
     let pairs = sizes.ways.saturating_mul(rows.saturating_mul(rows));
-    (gathered / (rows * length).max(1)).min(HELD / pairs).clamp(1, LAUNCH)
+    (most / (rows * length).max(1)).min(HELD / pairs).clamp(1, LAUNCH)
+}
+
+/// `range` in parts of `length`, the last of which may be shorter.
+pub(super) fn parts(range: Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(length).map(move |first| first..(first + length).min(end))
 }
 
 /// Accuracy of each episode of a batch by the `logits` of its queries.

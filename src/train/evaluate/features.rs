@@ -1,14 +1,16 @@
 //! Tests of classifiers over embeddings that are there already.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Instant;
 
 use burn::tensor::backend::Backend;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Score;
-use super::embedded::{accuracies, episodes_in_launch};
+use super::embedded::{Launch, accuracies, parts};
 use crate::episode::{EpisodeSizes, FeatureSampler, Measure, QueryCounts};
 use crate::learners::heads::Head;
 
@@ -72,6 +74,9 @@ impl FeatureTest {
     }
 
     /// Tests a classifier, which gets all queries of an episode together.
+    ///
+    /// On a host, without autodiff, clones of the classifier test on several episodes at once, on the threads of rayon's
+    /// pool. The result does not depend on their number.
     pub fn run<B: Backend>(
         &self,
         head: &impl Head<B>,
@@ -91,7 +96,11 @@ impl FeatureTest {
         observer: &dyn Fn(usize),
     ) -> FeatureEvaluation {
         let start = Instant::now();
-        let accuracies = self.accuracies(head, sampler, device, observer);
+        let length = sampler.features().length();
+        let launch = sampler
+            .batch_sizes()
+            .map_or(Launch::SINGLE, |sizes| Launch::new::<B>(sizes, length, device));
+        let accuracies = self.accuracies(head, sampler, device, launch, observer);
         let Score { mean: accuracy, ci95, .. } = Score::new(Measure::Accuracy, &accuracies);
         FeatureEvaluation {
             method: head.name().to_owned(),
@@ -116,19 +125,27 @@ impl FeatureTest {
         head: &impl Head<B>,
         sampler: &FeatureSampler,
         device: &B::Device,
+        launch: Launch,
         observer: &dyn Fn(usize),
     ) -> Vec<f64> {
         let rows = sampler.features().tensor::<B>(device);
-        let launch = sampler
-            .batch_sizes()
-            .map_or(1, |sizes| episodes_in_launch::<B>(sizes, sampler.features().length()));
+        let test = |(head, part): (_, Range<usize>)| {
+            let batch = sampler.batch(part.start as u64..part.end as u64, &rows);
+            accuracies(batch, |support, queries| Head::logits(&head, support, queries))
+        };
         let mut scores = Vec::with_capacity(self.episodes);
         observer(0);
-        for first in (0..self.episodes).step_by(launch) {
-            let last = (first + launch).min(self.episodes);
-            let batch = sampler.batch(first as u64..last as u64, &rows);
-            scores.extend(accuracies(batch, |support, queries| head.logits(support, queries)));
-            observer(last - first);
+        for episodes in parts(0..self.episodes, launch.episodes) {
+            // Threads cannot share a module, but may have clones of it.
+            let parts = parts(episodes.clone(), launch.part).map(|part| (head.clone(), part));
+            match launch.part < episodes.len() {
+                true => {
+                    let parts: Vec<_> = parts.collect();
+                    scores.par_extend(parts.into_par_iter().flat_map_iter(test));
+                }
+                false => scores.extend(parts.flat_map(test)),
+            }
+            observer(episodes.len());
         }
         scores
     }
@@ -150,7 +167,7 @@ impl fmt::Display for FeatureEvaluation {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
 
     use burn::backend::Flex;
 
@@ -166,6 +183,33 @@ mod tests {
         let rows = |class| (0..protocol.examples()).flat_map(move |at| row(class, at)).collect();
         let classes = (0..classes).map(|class| (format!("{class:03}"), rows(class)));
         FeatureSampler::new(Features::new(2, classes).unwrap(), protocol, 5).unwrap()
+    }
+
+    #[test]
+    fn parts_of_a_launch_give_what_single_episodes_do() {
+        let sampler = sampler(9, Protocol::new(4, 2).with_queries(5));
+        let device = Default::default();
+        for name in ["prototypes", "bd-cspn", "laplacian-shot", "pt-map", "tim-adm"] {
+            let head = AnyHead::<Flex>::with_name(name, [2, 1, 1], &device).unwrap();
+            let test = |launch, observer: &dyn Fn(usize)| {
+                FeatureTest::new(23).accuracies(&head, &sampler, &device, launch, observer)
+            };
+            let single = test(Launch::SINGLE, &|_| ());
+            assert!(single.iter().any(|accuracy| *accuracy != single[0]), "{name} {single:?}");
+            for (episodes, part) in [(23, 23), (23, 4), (9, 4), (8, 1)] {
+                let done = RefCell::new(Vec::new());
+                let observer = |more| done.borrow_mut().push(more);
+                let launch = Launch { episodes, part };
+                assert_eq!(test(launch, &observer), single, "{name} {launch:?}");
+                assert_eq!(done.take(), observed(episodes), "{launch:?}");
+            }
+        }
+    }
+
+    /// Numbers that an observer hears of 23 episodes.
+    fn observed(launch: usize) -> Vec<usize> {
+        let launches = (0..23).step_by(launch).map(|first| launch.min(23 - first));
+        [0].into_iter().chain(launches).collect()
     }
 
     #[test]

@@ -1,7 +1,8 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use burn::backend::Flex;
+use burn::backend::{Autodiff, Flex};
+use fewshot_kernels::with_reference;
 use fewshot_models::{BnStatistics, Conv4Config};
 
 use super::*;
@@ -176,4 +177,18 @@ fn episodes_of_many_ways_are_launched_one_by_one() {
     let protocol = |ways, shots, queries| Protocol::new(ways, shots).with_queries(queries);
     assert_eq!(episodes_in_launch::<B>(protocol(300, 5, 5).into(), 2), 1);
     assert_eq!(episodes_in_launch::<B>(protocol(5, 5, 15).into(), 2), LAUNCH);
+    assert_eq!(launch::<B>(protocol(300, 5, 5), 2), Launch::SINGLE);
+}
+
+fn launch<B: Backend>(protocol: Protocol, length: usize) -> Launch {
+    Launch::new::<B>(protocol.into(), length, &Default::default())
+}
+
+#[test]
+fn a_host_divides_launches_unless_it_differentiates() {
+    let protocol = Protocol::new(5, 1).with_queries(15);
+    assert_eq!(launch::<B>(protocol, 640), Launch { episodes: 327, part: 2 });
+    let whole = |episodes| Launch { episodes, part: episodes };
+    assert_eq!(launch::<Autodiff<B>>(protocol, 640), whole(81));
+    assert_eq!(with_reference(|| launch::<B>(protocol, 640)), whole(327));
 }
