@@ -17,7 +17,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use cubecl::config::profiling::ProfilingLogLevel;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
-use fewshot::episode::EpisodeSampler;
+use fewshot::data::Preset;
+use fewshot::episode::{DataPlacement, EpisodeSampler};
 use fewshot::kernels::{Metric, scores};
 use fewshot::models::{Classifier, Conv4Config, MlpConfig};
 use fewshot::plasticity::{HierarchyConfig, Rate, Sources, Subspace};
@@ -125,6 +126,19 @@ fn a_step_of_a_prototypical_network_takes_no_more_launches_than_it_did() {
     let _ = &*LOG;
     let found = step_of_a_prototypical_network(4, &tasks(5, 2));
     assert_at_most(46, "a step of a prototypical network", &found);
+}
+
+#[test]
+fn augmented_images_are_one_launch() {
+    let _ = &*LOG;
+    let sampler = tasks(5, 2).with_data_on(DataPlacement::Device);
+    let augmentation = Preset::Strong.for_image(sampler.dataset().image_shape());
+    let sampler = sampler.with_augmentation(augmentation).expect("an augmentation");
+    let device = Default::default();
+    // The images and labels are uploaded once.
+    sampler.batch::<Wgpu>(0..2, &device).joined();
+    let of_a_batch = Launches::of(|| drop(sampler.batch::<Wgpu>(2..4, &device).joined()));
+    assert_at_most(1, "an augmented batch", &of_a_batch);
 }
 
 /// Of a test of so many episodes of 30 images, all of which the first hundred show.

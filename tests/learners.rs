@@ -14,8 +14,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use fewshot::data::{
-    ClassDataset, DataError, Glyphs, GlyphsConfig, ImageSet, ImageShape, QuarterTurn, Rotations,
-    Scaling,
+    ClassDataset, DataError, Glyphs, GlyphsConfig, ImageSet, ImageShape, Preset, QuarterTurn,
+    Rotations, Scaling,
 };
 use fewshot::episode::{
     ClassDraw, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeList, EpisodeSampler,
@@ -777,6 +777,7 @@ mod placements {
         images_are_on_the_device_where_they_fit
         all_views_of_a_block_share_its_copy_on_a_device
         where_images_lie_changes_no_episode
+        augmented_images_are_the_same_on_the_device
         a_dataset_without_a_block_stays_on_the_host
     }
 
@@ -828,6 +829,35 @@ mod placements {
                 };
                 let (device, host) = (images(DataPlacement::Device), images(DataPlacement::Host));
                 assert_close("images", &device, &host, 1e-6);
+            }
+        }
+
+        pub fn augmented_images_are_the_same_on_the_device<B: Backend>() {
+            let device = Default::default();
+            for set in [glyphs().with_rotations(Rotations::AsClasses).unwrap(), colours()] {
+                let shape = set.image_shape();
+                // A rotated byte may be a level off.
+                for (preset, tolerance) in [
+                    (Preset::FlipCrop, 1e-6),
+                    (Preset::Standard, 1e-6),
+                    (Preset::Strong, 1.01 / 255.0),
+                ] {
+                    let augmentation = preset.for_image(shape);
+                    let sampler = set.sampler(Protocol::new(3, 1).with_queries(2), 5).unwrap();
+                    let sampler = sampler.with_views(augmentation.clone(), 3).unwrap();
+                    let sampler = sampler.with_augmentation(augmentation).unwrap();
+                    let [on_device, on_host] = [DataPlacement::Device, DataPlacement::Auto]
+                        .map(|data_on| sampler.clone().with_data_on(data_on));
+                    assert!(on_device.preparer().is_none() && on_host.preparer().is_some());
+                    let actual = read(on_device.batch::<B>([7, 2], &device).part(1..2).joined());
+                    let expected = read(on_host.batch::<B>([7, 2], &device).part(1..2).joined());
+                    assert_close(&format!("{preset}"), &actual, &expected, tolerance);
+                    let view = |of: &EpisodeSampler| of.view::<B>(2..4, 2, &device).unwrap();
+                    let (actual, expected) = (view(&on_device), view(&on_host));
+                    assert_eq!(actual.classes(), expected.classes());
+                    let queries = |of: &EpisodeBatch<B>| read(of.queries.clone());
+                    assert_close("a view", &queries(&actual), &queries(&expected), tolerance);
+                }
             }
         }
 

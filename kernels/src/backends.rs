@@ -29,6 +29,7 @@ use crate::twice_differentiable::Twice;
 use crate::weighted_sums::WeightedSums;
 #[cfg(feature = "cube")]
 use crate::{
+    augment_images::AugmentCall,
     axpy::{AxpyAll, FanOut, SeedCotangents},
     gather_images::{GatherCall, LargestBank},
     grad_stats::GradPartsCall,
@@ -88,7 +89,8 @@ bodies! {
 bodies! {
     /// On an accelerator at every level of autodiff.
     add_lists:
-        AxpyAll, FanOut, SeedCotangents, LaneCall, GatherCall, LargestBank, Twice<TaskLossCall>
+        AxpyAll, FanOut, SeedCotangents, LaneCall, AugmentCall, GatherCall, LargestBank,
+        Twice<TaskLossCall>
 }
 
 #[cfg(feature = "cube")]

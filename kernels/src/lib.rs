@@ -28,13 +28,14 @@
 //! | [`fused_linear`], [`layer_norm`], [`attention`] | on a host: the layers of a transformer, and under one level of autodiff their gradients |
 //! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
 //! | [`gather_images`](gather_images()) | on an accelerator: bytes of chosen images to turned and scaled f32, in one pass |
+//! | [`augment_images`](augment_images()) | on an accelerator: the same with random changes of each image, in one launch |
 //! | [`inverse_power`](inverse_power()) | one over the power of inputs, which scales a learning rate to them, with the running mean of that power |
 //! | [`local_learning`](local_learning::local_learning()) | on an accelerator: all ticks of layers that learn by local rules |
 //!
 //! Shapes that do not fit are a panic, with the shapes in its text.
 //!
-//! All but the last ten can be differentiated twice, and stay fused under two levels of autodiff, but
-//! for the second derivatives of scores and loss, which are those of plain operations. The last ten work
+//! All but the last eleven can be differentiated twice, and stay fused under two levels of autodiff, but
+//! for the second derivatives of scores and loss, which are those of plain operations. The last eleven work
 //! below autodiff: on a backend that differentiates they are plain operations, through which gradients
 //! flow, but for images, which have none. The layers of a transformer alone have fused gradients there, where they are
 //! differentiated once.
@@ -59,6 +60,7 @@
 )]
 
 mod alloc_counter;
+pub mod augment_images;
 mod axpy;
 mod backends;
 pub mod batch_norm;
@@ -109,6 +111,7 @@ mod variadic_op;
 mod weighted_sums;
 
 pub use alloc_counter::{CountingAllocator, PeakWatch};
+pub use augment_images::{AugmentCall, augment_images};
 pub use axpy::{axpy, axpy_all, fan_out, scaled_all, seed_cotangents};
 #[cfg(feature = "cube")]
 pub use backends::register_device;

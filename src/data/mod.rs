@@ -56,11 +56,11 @@ mod quarter_turn;
 mod splits;
 mod tiered_imagenet;
 
-pub(crate) use augment::Window;
 pub use augment::{
     AugmentError, AugmentSpec, AugmentStep, Augmentation, ColorJitter, HorizontalFlip, PaddedCrop,
     Preset, RandomErasing, RandomGrey, RandomRotation, ResizedCrop,
 };
+pub(crate) use augment::{Window, sides};
 pub use cifar::{cifar_fs, fc100};
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use class_name::class_name;

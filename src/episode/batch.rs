@@ -3,12 +3,13 @@ use std::sync::{Arc, OnceLock};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor};
-use fewshot_kernels::{GatherCall, gather_images};
+use fewshot_kernels::augment_images::ChangeKind;
+use fewshot_kernels::{AugmentCall, GatherCall, augment_images, gather_images};
 
 use super::mixing::{MixedImages, Mixture, mix};
-use super::prepared::{PreparedTasks, bytes};
+use super::prepared::{Augmenting, PreparedTasks, bytes};
 use super::{BatchSizes, Episode, Examples, ImageRef, Part, Protocol, uploaded};
-use crate::data::{ClassDataset, DataError, DeviceCache, ImageShape, QuarterTurn, Scaling};
+use crate::data::{ClassDataset, DataError, DeviceCache, QuarterTurn, Scaling, sides};
 
 /// The labelled examples of `t` tasks.
 #[derive(Clone, Debug)]
@@ -59,9 +60,18 @@ struct DeferredGather<B: Backend> {
     chosen: Tensor<B, 2, Int>,
     /// For all of them.
     call: GatherCall,
+    changes: Option<Changes<B>>,
     sizes: BatchSizes,
     support_labels: Tensor<B, 2, Int>,
     query_labels: Tensor<B, 2, Int>,
+}
+
+/// Random changes of images, as `augment_images` takes them.
+#[derive(Clone, Debug)]
+struct Changes<B: Backend> {
+    kinds: Vec<ChangeKind>,
+    /// `[t, n, words]`
+    words: Tensor<B, 3, Int>,
 }
 
 /// Labels that are uploaded once: of so many tasks, classes and examples a class.
@@ -92,8 +102,14 @@ pub(crate) fn one_hot<B: Backend>(labels: Tensor<B, 2, Int>, ways: usize) -> Ten
 
 impl<B: Backend> DeferredGather<B> {
     fn images(&self, examples: Range<usize>) -> Tensor<B, 5> {
-        let call = GatherCall { examples, ..self.call.clone() };
-        gather_images(self.bank.clone(), self.chosen.clone(), &call)
+        let gather = GatherCall { examples, ..self.call.clone() };
+        let (bank, chosen) = (self.bank.clone(), self.chosen.clone());
+        match self.changes.clone() {
+            None => gather_images(bank, chosen, &gather),
+            Some(Changes { kinds, words }) => {
+                augment_images(bank, chosen, words, &AugmentCall { gather, kinds })
+            }
+        }
     }
 
     fn tensors(&self) -> EpisodeTensors<B> {
@@ -232,7 +248,7 @@ impl<B: Backend> EpisodeBatch<B> {
     }
 
     /// The images of `episodes`, all of `protocol` if there is one, by their places in the dataset's block, which is
-    /// taken to `device`.
+    /// taken to `device`, and changed there if they are augmented.
     ///
     /// # Errors
     /// If the block lies in a file that cannot be read.
@@ -242,6 +258,7 @@ impl<B: Backend> EpisodeBatch<B> {
     pub(super) fn from_block(
         dataset: &dyn ClassDataset,
         episodes: &[Episode],
+        augmenting: Option<Augmenting<'_>>,
         protocol: Option<Protocol>,
         labels: &Labels,
         device: &B::Device,
@@ -261,13 +278,21 @@ impl<B: Backend> EpisodeBatch<B> {
                 })
             }
         };
-        let ImageShape { channels, height, width } = dataset.image_shape();
         let (gains, shifts) = gains_and_shifts(dataset.scaling());
-        let shape = [channels, height, width];
+        let shape = sides(dataset.image_shape());
+        let changes = augmenting.and_then(|augmenting| {
+            let words = augmenting.words(dataset.image_shape(), examples);
+            let shape = [tasks, examples, words.len() / (tasks * examples).max(1)];
+            let kinds = augmenting.augmentation.kinds();
+            // A jitter of no strength has none.
+            (!words.is_empty())
+                .then(|| Changes { kinds, words: uploaded(words, shape, (device, DType::I32)) })
+        });
         let drawn = DeferredGather {
             bank: dataset.block().expect("images are in one block").bank::<B>(device)?,
             chosen: uploaded(chosen, [tasks, examples], (device, DType::I32)),
             call: GatherCall { tasks: 0..tasks, examples: 0..examples, shape, gains, shifts },
+            changes,
             sizes,
             support_labels: labels(Part::Support),
             query_labels: labels(Part::Query),

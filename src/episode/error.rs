@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use super::Protocol;
-use crate::data::AugmentError;
+use crate::data::{AugmentError, ImageShape};
 
 /// A protocol that cannot be served.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -47,9 +47,11 @@ pub enum EpisodeError {
     /// Views that would all be the same.
     #[error("{views} views of an episode differ by an augmentation, and this one changes no image")]
     EqualViews { views: u32 },
-    /// Images that should be augmented and lie on an accelerator.
-    #[error("images that are augmented lie on the host, which changes them before each step")]
-    AugmentedOnDevice,
+    /// Images that should be augmented on an accelerator, and have too many channels or pixels for its kernel.
+    #[error(
+        "images of {shape} are augmented on the host; a device augments up to 4 channels of up to 4096x4096 pixels"
+    )]
+    AugmentedOnDevice { shape: ImageShape },
     /// Images that should lie on an accelerator, on a backend without fused operations of an
     /// accelerator.
     #[error(

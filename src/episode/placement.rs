@@ -7,15 +7,16 @@ use crate::data::ClassDataset;
 
 /// Where the images of a dataset lie while an accelerator learns from them.
 ///
-/// Episodes are the same, and so are their numbers within the rounding of the scaling.
+/// Episodes are the same, and so are their numbers within the rounding of the scaling, and of the bytes of rotated images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataPlacement {
     /// On the accelerator where the dataset is one block and takes at most a quarter of
-    /// what is free there, or 1 GiB where that is not known; else on the host.
+    /// what is free there, or 1 GiB where that is not known; else on the host, as are images that are augmented.
     #[default]
     Auto,
-    /// On the accelerator: a step uploads nothing but which images its episodes have.
+    /// On the accelerator: a step uploads nothing but which images its episodes have, and a few numbers for each that is
+    /// augmented.
     Device,
     /// In host memory, from where each episode is uploaded; the only placement on backends of the
     /// CPU.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::{Episode, ImageRef, Part};
-use crate::data::{Augmentation, ClassDataset, DataError};
+use crate::data::{Augmentation, ClassDataset, DataError, ImageShape};
 
 /// The host's share of tasks: bytes of their images, which are still to be uploaded.
 ///
@@ -34,6 +34,25 @@ pub(super) struct Augmenting<'a> {
     pub(super) indices: &'a [u64],
     /// Number of the view; a training image has one, 0.
     pub(super) view: u32,
+}
+
+impl Augmenting<'_> {
+    /// The index of an image in the random numbers of its episode.
+    fn number(&self, place: usize) -> u64 {
+        u64::from(self.view) << 32 | place as u64
+    }
+
+    /// Words of the changes of all images, for an accelerator, of episodes with so many examples each.
+    pub(super) fn words(&self, shape: ImageShape, examples: usize) -> Vec<i32> {
+        let mut words = Vec::new();
+        for &index in self.indices {
+            for place in 0..examples {
+                let number = [index, self.number(place)];
+                self.augmentation.encode(shape, self.seed, number, &mut words);
+            }
+        }
+        words
+    }
 }
 
 impl PreparedTasks {
@@ -86,24 +105,24 @@ fn augmented_bytes(
     dataset: &dyn ClassDataset,
     episodes: &[Episode],
     part: Part,
-    Augmenting { augmentation, seed, indices, view }: Augmenting<'_>,
+    augmenting: Augmenting<'_>,
 ) -> Result<Vec<u8>, DataError> {
-    let shape = dataset.image_shape();
-    let images = episodes.iter().zip(indices).flat_map(|(episode, &index)| {
+    let (shape, Augmenting { augmentation, seed, .. }) = (dataset.image_shape(), augmenting);
+    let images = episodes.iter().zip(augmenting.indices).flat_map(|(episode, &index)| {
         // Queries are numbered after the support.
         let first = match part {
             Part::Support => 0,
             Part::Query => episode.images(Part::Support).count(),
         };
         let numbered = episode.images(part).enumerate();
-        numbered.map(move |(place, image)| (image, index, (first + place) as u64))
+        numbered.map(move |(place, image)| (image, [index, augmenting.number(first + place)]))
     });
     let images: Vec<_> = images.collect();
     let mut pixels = vec![0; images.len() * shape.values()];
     let outs = pixels.par_chunks_exact_mut(shape.values());
-    outs.zip(&images).try_for_each(|(out, &(image, index, place))| {
+    outs.zip(&images).try_for_each(|(out, &(image, number))| {
         dataset.write_image(image.class, image.example, image.turn, out)?;
-        augmentation.apply(out, shape, seed, [index, u64::from(view) << 32 | place]);
+        augmentation.apply(out, shape, seed, number);
         Ok::<_, DataError>(())
     })?;
     Ok(pixels)
@@ -125,7 +144,7 @@ mod tests {
     use rayon::ThreadPoolBuilder;
 
     use super::*;
-    use crate::data::{AugmentSpec, Glyphs, GlyphsConfig, Pack, PackWriter, Shades};
+    use crate::data::{AugmentSpec, Glyphs, GlyphsConfig, ImageSet, Pack, PackWriter, Shades};
     use crate::episode::{
         DataPlacement, EpisodeBatch, EpisodeError, EpisodeSampler, Mixing, Protocol, TaskSource,
     };
@@ -199,8 +218,8 @@ mod tests {
             4
         }
 
-        fn image_shape(&self) -> crate::data::ImageShape {
-            crate::data::ImageShape::new(1, 12, 12)
+        fn image_shape(&self) -> ImageShape {
+            ImageShape::new(1, 12, 12)
         }
 
         fn scaling(&self) -> &crate::data::Scaling {
@@ -305,13 +324,25 @@ mod tests {
     }
 
     #[test]
-    fn augmented_images_lie_on_the_host() {
-        let place = |sampler: EpisodeSampler, on| {
-            sampler.with_data_on(on).place_data::<Flex>(&Default::default(), None)
-        };
-        assert_eq!(place(augmented("flip"), DataPlacement::Auto), Ok(DataPlacement::Host));
-        let refused = place(augmented("flip"), DataPlacement::Device).unwrap_err();
-        assert_eq!(refused, EpisodeError::AugmentedOnDevice);
+    fn augmented_images_lie_on_the_host_unless_a_device_is_asked_for() {
+        let place =
+            |on| augmented("flip").with_data_on(on).place_data::<Flex>(&Default::default(), None);
+        assert_eq!(place(DataPlacement::Auto), Ok(DataPlacement::Host));
+        let refused = place(DataPlacement::Device).unwrap_err();
+        assert!(matches!(refused, EpisodeError::NoAccelerator { .. }), "{refused}");
+        assert!(augmented("flip").with_data_on(DataPlacement::Device).preparer().is_none());
+    }
+
+    #[test]
+    fn many_channels_are_augmented_on_the_host() {
+        let shape = ImageShape::new(5, 2, 2);
+        let names = ["a", "b", "c"].map(|name| (name.to_owned(), 4));
+        let set = ImageSet::new(shape, vec![0; 3 * 4 * 20], names).unwrap();
+        let sampler = set.sampler(PROTOCOL, 1).unwrap();
+        let sampler = sampler.with_augmentation(augmentation("flip")).unwrap();
+        let mut sampler = sampler.with_data_on(DataPlacement::Device);
+        let refused = sampler.place_data::<Flex>(&Default::default(), None).unwrap_err();
+        assert_eq!(refused, EpisodeError::AugmentedOnDevice { shape });
     }
 
     #[test]

@@ -3,6 +3,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
+use fewshot_kernels::augment_images::can_augment;
 use serde_json::{Value, json};
 
 use super::batch::Labels;
@@ -13,7 +14,7 @@ use super::{
     BatchSizes, Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeList,
     EpisodeSizes, Mixing, PreparedTasks, Preparer, Protocol, TaskSource,
 };
-use crate::data::{Augmentation, ClassDataset, DataError, ImageSet, QuarterTurn};
+use crate::data::{Augmentation, ClassDataset, DataError, ImageSet, QuarterTurn, sides};
 
 /// Draws episodes: the one with index `i` is a pure function of the seed and `i`.
 ///
@@ -100,7 +101,7 @@ impl EpisodeSampler {
 
     /// With images that change at random each time that they are shown, support and queries apart: a change is a pure
     /// function of the seed, the index of the episode and the place in the episode. They are changed on the host, on all
-    /// of rayon's threads, and on an accelerator uploaded for each step.
+    /// of rayon's threads, and uploaded for each step; with [`DataPlacement::Device`] on the accelerator, in one launch.
     ///
     /// # Errors
     /// When the augmentation does not pass its [`check`](Augmentation::check) for the dataset's images.
@@ -214,32 +215,63 @@ impl EpisodeSampler {
         device: &B::Device,
     ) -> Result<EpisodeBatch<B>, DataError> {
         let indices: Vec<_> = indices.into_iter().collect();
+        self.batch_of_view(&indices, &self.augmentation, 0, device)
+    }
+
+    /// Episodes as a view shows them, augmented where their images lie.
+    fn batch_of_view<B: Backend>(
+        &self,
+        indices: &[u64],
+        augmentation: &Augmentation,
+        view: u32,
+        device: &B::Device,
+    ) -> Result<EpisodeBatch<B>, DataError> {
         match self.placement::<B>(device) {
             Ok(DataPlacement::Device) => {
-                let (episodes, protocol) = (self.episodes_of(&indices), self.sizes().protocol());
-                let mixtures = self.mixtures(&indices, &episodes);
+                let (episodes, protocol) = (self.episodes_of(indices), self.sizes().protocol());
+                let mixtures = self.mixtures(indices, &episodes);
+                let augmenting = self.augmenting(augmentation, indices, view);
                 let (dataset, labels) = (self.dataset(), &self.labels);
-                let batch = EpisodeBatch::from_block(dataset, &episodes, protocol, labels, device)?;
+                let batch = EpisodeBatch::from_block(
+                    dataset, &episodes, augmenting, protocol, labels, device,
+                )?;
                 Ok(batch.with_mixtures(mixtures))
             }
             Ok(_) => {
-                let prepared = self.prepare(&indices, &self.augmentation, 0)?;
-                Ok(self.upload(&indices, prepared, device))
+                let prepared = self.prepare(indices, augmentation, view)?;
+                Ok(self.upload(indices, prepared, device))
             }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// The random changes of episodes, if there are any.
+    fn augmenting<'a>(
+        &self,
+        augmentation: &'a Augmentation,
+        indices: &'a [u64],
+        view: u32,
+    ) -> Option<Augmenting<'a>> {
+        // A list has no seed, and no other list the same episodes.
+        let seed = self.seed().unwrap_or_default();
+        let augmenting = Augmenting { augmentation, seed, indices, view };
+        (!augmentation.is_empty()).then_some(augmenting)
     }
 
     fn episodes_of(&self, indices: &[u64]) -> Vec<Episode> {
         indices.iter().map(|&index| self.episode(index)).collect()
     }
 
-    /// Where images lie. Those that are augmented change on the host.
+    /// Where images lie.
     fn placement<B: Backend>(&self, device: &B::Device) -> Result<DataPlacement, EpisodeError> {
-        match (self.augmentation.is_empty() && self.views.is_none(), self.data_on) {
-            (true, data_on) => data_on.decide::<B>(self.dataset(), device, self.free),
-            (false, DataPlacement::Device) => Err(EpisodeError::AugmentedOnDevice),
-            (false, _) => Ok(DataPlacement::Host),
+        let is_augmented = !self.augmentation.is_empty() || self.views.is_some();
+        let shape = self.dataset.image_shape();
+        match self.data_on {
+            DataPlacement::Auto if is_augmented => Ok(DataPlacement::Host),
+            DataPlacement::Device if is_augmented && !can_augment(sides(shape)) => {
+                Err(EpisodeError::AugmentedOnDevice { shape })
+            }
+            data_on => data_on.decide::<B>(self.dataset(), device, self.free),
         }
     }
 
@@ -257,12 +289,10 @@ impl EpisodeSampler {
         view: u32,
     ) -> Result<PreparedTasks, DataError> {
         let (dataset, episodes) = (self.dataset(), self.episodes_of(indices));
-        if augmentation.is_empty() {
-            return PreparedTasks::gather(dataset, episodes);
+        match self.augmenting(augmentation, indices, view) {
+            None => PreparedTasks::gather(dataset, episodes),
+            Some(augmenting) => PreparedTasks::augment(dataset, episodes, augmenting),
         }
-        // A list has no seed, and no other list the same episodes.
-        let seed = self.seed().unwrap_or_default();
-        PreparedTasks::augment(dataset, episodes, Augmenting { augmentation, seed, indices, view })
     }
 
     fn upload<B: Backend>(
@@ -301,10 +331,11 @@ impl TaskSource for EpisodeSampler {
         self.try_batch(indices, device)
     }
 
-    /// Only for images that are augmented, and for those of a file that [`place_data`](TaskSource::place_data) has left on
-    /// the host: others are copied faster than a thread is told to.
+    /// Only for images that are augmented on the host, and for those of a file that [`place_data`](TaskSource::place_data) has
+    /// left there: others are copied faster than a thread is told to.
     fn preparer(&self) -> Option<Preparer> {
-        if self.augmentation.is_empty() && !self.reads_a_file() {
+        let on_device = self.data_on == DataPlacement::Device;
+        if (self.augmentation.is_empty() || on_device) && !self.reads_a_file() {
             return None;
         }
         let sampler = self.clone();
@@ -335,8 +366,7 @@ impl TaskSource for EpisodeSampler {
         let (Some((augmentation, _)), 1..) = (&self.views, view) else {
             return self.tasks(indices, device);
         };
-        let indices: Vec<_> = indices.collect();
-        Ok(self.upload(&indices, self.prepare(&indices, augmentation, view)?, device))
+        self.batch_of_view(&indices.collect::<Vec<_>>(), augmentation, view, device)
     }
 
     fn place_data<B: Backend>(

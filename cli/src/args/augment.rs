@@ -40,8 +40,8 @@ erase=0.5        a window of 0.02 to 0.33 of the area becomes black, with this p
 
 flip-crop is pad,flip; standard is crop,jitter,flip, as FEAT trains at 84x84; strong is \
 crop,jitter=0.4:0.4:0.4:0.1,flip,grey,rotate,erase=0.25. Of images with one channel jitter is that of brightness \
-and contrast. Augmented images are made on the host, in a thread ahead of the steps. With both --mixup and --cutmix \
-each mini-batch is mixed by one of them.";
+and contrast. Augmented images are made on the host, in a thread ahead of the steps, or with --data-on device by the \
+accelerator. With both --mixup and --cutmix each mini-batch is mixed by one of them.";
 
 impl AugmentArgs {
     /// The first of these options on the command line.

@@ -1,7 +1,7 @@
 //! Random changes of training images.
 
 use fewshot::data::{Augmentation, ImageShape};
-use fewshot::episode::{DataPlacement, EpisodeSampler, Mixing};
+use fewshot::episode::{EpisodeSampler, Mixing};
 use serde::{Deserialize, Serialize};
 
 use crate::args::AugmentArgs;
@@ -40,12 +40,8 @@ impl AugmentSettings {
         *self == Self::default()
     }
 
-    /// Refuses mixing where training is not classical, and augmentation of images on an accelerator.
-    pub(crate) fn check(&self, is_classical: bool, data_on: DataPlacement) -> Result {
-        if data_on == DataPlacement::Device && !self.augmentation.is_empty() {
-            let reason = "which changes images on the host";
-            return Err(usage!("--data-on device is not for --augment, {reason}"));
-        }
+    /// Refuses mixing where training is not classical.
+    pub(crate) fn check(&self, is_classical: bool) -> Result {
         let Mixing { mixup, .. } = self.mixing;
         let option = if mixup.is_some() { "--mixup" } else { "--cutmix" };
         match self.mixing.is_none() || is_classical {

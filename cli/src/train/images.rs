@@ -87,7 +87,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     let turns = if splits.train.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
     let classes = turns * splits.train.classes();
     settings.classical = args.classical.classifier(args.method, features, classes)?;
-    settings.augment.check(settings.classical.is_some(), args.data_on)?;
+    settings.augment.check(settings.classical.is_some())?;
     let rotation = settings.classical.as_ref().is_some_and(|classes| classes.rotation > 0.0);
     if rotation && matches!(settings.data, ImageSpec::Omniglot(_)) {
         let reason = "whose turned characters are classes of their own";

@@ -180,6 +180,13 @@ pub fn cube_sum(value: f32, #[comptime] units: u32) -> f32 {
     cube_sum_in(value, &mut shared, units)
 }
 
+/// [`cube_sum`] of whole numbers.
+#[cube]
+pub fn cube_count(value: u32, #[comptime] units: u32) -> u32 {
+    let mut shared = SharedMemory::<u32>::new(comptime!(units as usize));
+    reduced::<u32>(value, &mut shared, units, false)
+}
+
 /// Writes the sums of two values over a cube of `units` to the two places that it has.
 #[cube]
 pub fn store_sums(to: &mut Array<f32>, one: f32, other: f32, #[comptime] units: u32) {
@@ -194,16 +201,16 @@ pub fn store_sums(to: &mut Array<f32>, one: f32, other: f32, #[comptime] units: 
 /// [`cube_sum`] in given memory for a number of each unit, which is free again when this ends.
 #[cube]
 pub fn cube_sum_in(value: f32, shared: &mut SharedMemory<f32>, #[comptime] units: u32) -> f32 {
-    reduced(value, shared, units, false)
+    reduced::<f32>(value, shared, units, false)
 }
 
 #[cube]
-fn reduced(
-    value: f32,
-    shared: &mut SharedMemory<f32>,
+fn reduced<N: Numeric>(
+    value: N,
+    shared: &mut SharedMemory<N>,
     #[comptime] units: u32,
     #[comptime] largest: bool,
-) -> f32 {
+) -> N {
     let unit = UNIT_POS as usize;
     shared[unit] = value;
     sync_cube();
@@ -228,5 +235,5 @@ fn reduced(
 #[cube]
 pub fn cube_max(value: f32, #[comptime] units: u32) -> f32 {
     let mut shared = SharedMemory::<f32>::new(comptime!(units as usize));
-    reduced(value, &mut shared, units, true)
+    reduced::<f32>(value, &mut shared, units, true)
 }

@@ -14,9 +14,9 @@ mod tiles;
 
 pub(crate) use cubes::launch;
 pub use cubes::{
-    Launch, after_launch, common_width, cube_max, cube_sum, cube_sum_in, cubes, cubes_of_channel,
-    elementwise, grid, lane_sum, row_of_cubes, store_sums, unit_below, unit_launch, units,
-    vector_size, wide,
+    Launch, after_launch, common_width, cube_count, cube_max, cube_sum, cube_sum_in, cubes,
+    cubes_of_channel, elementwise, grid, lane_sum, row_of_cubes, store_sums, unit_below,
+    unit_launch, units, vector_size, wide,
 };
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
 pub use product::{Sizes, SizesLaunch, Steps, accumulate, product};

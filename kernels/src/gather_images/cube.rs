@@ -50,7 +50,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<Gathe
 
 /// The number of channel `of`.
 #[cube]
-fn channel_number(numbers: &Sequence<f32>, of: usize) -> f32 {
+pub fn channel_number(numbers: &Sequence<f32>, of: usize) -> f32 {
     let count = comptime!(numbers.len());
     let mut number = *numbers.index(0usize);
     #[unroll]
@@ -60,6 +60,41 @@ fn channel_number(numbers: &Sequence<f32>, of: usize) -> f32 {
         }
     }
     number
+}
+
+/// The place in an image of value `at` of the turned one.
+#[cube]
+pub fn turned_place(
+    at: usize,
+    turn: u32,
+    #[comptime] height: usize,
+    #[comptime] width: usize,
+) -> usize {
+    let mut from = at;
+    if comptime!(height == width) {
+        let plane = at / (height * width) * (height * width);
+        let line = at / width % height;
+        let column = at % width;
+        let last = width - 1;
+        if turn == 1u32 {
+            from = plane + column * width + last - line;
+        } else if turn == 2u32 {
+            from = plane + (last - line) * width + last - column;
+        } else if turn == 3u32 {
+            from = plane + (last - column) * width + line;
+        }
+    }
+    from
+}
+
+/// A byte of a bank of so many words.
+#[cube]
+pub fn bank_byte<I: Int>(bank: &Array<I>, byte: usize, words: usize) -> u32 {
+    let mut word = byte / 4;
+    if word >= words {
+        word = 0;
+    }
+    (u32::cast_from(bank[word]) >> ((byte % 4) as u32 * 8u32)) & 255u32
 }
 
 /// A unit for each vector of the result.
@@ -95,27 +130,8 @@ fn gather_kernel<I: Int, J: Int, N: Size>(
     for lane in 0..N::value() {
         let at = unit % row * N::value() + lane;
         let channel = at / (height * width);
-        let mut from = at;
-        if comptime!(height == width) {
-            let line = at / width % height;
-            let column = at % width;
-            let last = width - 1;
-            let plane = channel * (height * width);
-            if turn == 1u32 {
-                from = plane + column * width + last - line;
-            } else if turn == 2u32 {
-                from = plane + (last - line) * width + last - column;
-            } else if turn == 3u32 {
-                from = plane + (last - column) * width + line;
-            }
-        }
-        let byte = start + from;
-        let mut word = byte / 4;
-        if word >= words {
-            word = 0;
-        }
-        let bits = u32::cast_from(bank[word]) >> ((byte % 4) as u32 * 8u32);
-        let value = f32::cast_from(bits & 255u32);
+        let from = turned_place(at, turn, height, width);
+        let value = f32::cast_from(bank_byte::<I>(bank, start + from, words));
         values_of_unit[lane] =
             value * channel_number(gains, channel) + channel_number(shifts, channel);
     }

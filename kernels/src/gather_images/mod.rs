@@ -2,7 +2,7 @@
 
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
-mod cube;
+pub(crate) mod cube;
 #[cfg(feature = "fusion")]
 mod fusion;
 pub mod reference;
@@ -38,6 +38,40 @@ impl GatherCall {
     pub(crate) fn output(&self) -> [usize; 5] {
         let [c, h, w] = self.shape;
         [self.tasks.len(), self.examples.len(), c, h, w]
+    }
+
+    /// True if no image is gathered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.output().contains(&0)
+    }
+
+    /// Checks that images can be gathered.
+    ///
+    /// # Panics
+    /// See [`gather_images`].
+    pub(crate) fn check<B: Backend>(&self, bank: &Tensor<B, 1, Int>, chosen: &Tensor<B, 2, Int>) {
+        let Self { tasks, examples, shape: [c, h, w], gains, shifts } = self;
+        let [t, n] = chosen.dims();
+        assert!(
+            tasks.end <= t && examples.end <= n,
+            "{tasks:?} x {examples:?} of {t} x {n} images"
+        );
+        assert!(
+            gains.len() == *c && shifts.len() == *c,
+            "a gain and a shift for each of {c} channels"
+        );
+        let is_there = self.is_empty() || bank.dims() != [0];
+        assert!(is_there, "images of {c}x{h}x{w} from a bank that is empty");
+    }
+
+    /// The values of the bytes of an image.
+    pub(crate) fn scaled(&self, image: &[u8]) -> impl Iterator<Item = f32> {
+        let [_, h, w] = self.shape;
+        let value = move |(at, &byte): (usize, &u8)| {
+            let channel = at / (h * w);
+            f32::from(byte) * self.gains[channel] + self.shifts[channel]
+        };
+        image.iter().enumerate().map(value)
     }
 }
 
@@ -115,14 +149,10 @@ pub fn gather_images<B: Backend>(
     chosen: Tensor<B, 2, Int>,
     call: &GatherCall,
 ) -> Tensor<B, 5> {
-    let GatherCall { tasks, examples, shape: [c, h, w], gains, shifts } = call;
-    let [t, n] = chosen.dims();
-    assert!(tasks.end <= t && examples.end <= n, "{tasks:?} x {examples:?} of {t} x {n} images");
-    assert!(gains.len() == *c && shifts.len() == *c, "a gain and a shift for each of {c} channels");
-    if call.output().contains(&0) {
+    call.check(&bank, &chosen);
+    if call.is_empty() {
         return Tensor::empty(call.output(), (&bank.device(), DType::F32));
     }
-    assert!(bank.dims() != [0], "images of {c}x{h}x{w} from a bank that is empty");
     match registry::body::<B, GatherCall>() {
         Some(body) => wrap(body([bank.into_primitive(), chosen.into_primitive()], call)),
         None => reference::gather_images(bank, chosen, call),

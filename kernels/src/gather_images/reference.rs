@@ -12,26 +12,32 @@ pub fn gather_images<B: Backend>(
     call: &GatherCall,
 ) -> Tensor<B, 5> {
     let device = bank.device();
-    let GatherCall { tasks, examples, shape, gains, shifts } = call;
-    let [c, h, w] = *shape;
+    let images = turned(bank, chosen, call);
+    let pixels: Vec<f32> = images.iter().flat_map(|image| call.scaled(image)).collect();
+    Tensor::from_data(TensorData::new(pixels, call.output()), (&device, DType::F32))
+}
+
+/// The bytes of the images that are gathered, turned.
+pub(crate) fn turned<B: Backend>(
+    bank: Tensor<B, 1, Int>,
+    chosen: Tensor<B, 2, Int>,
+    call: &GatherCall,
+) -> Vec<Vec<u8>> {
+    let GatherCall { tasks, examples, shape, .. } = call;
+    let values: usize = shape.iter().product();
     let words = bank.into_data();
     let bytes: Vec<u8> = words.iter::<i64>().flat_map(|word| (word as i32).to_le_bytes()).collect();
     let [_, row] = chosen.dims();
     let chosen: Vec<usize> =
         chosen.into_data().iter::<i64>().map(|choice| choice as usize).collect();
     let places = places(*shape);
-    let mut pixels = Vec::new();
-    for choice in tasks.clone().flat_map(|task| &chosen[task * row..][examples.clone()]) {
+    let choices = tasks.clone().flat_map(|task| &chosen[task * row..][examples.clone()]);
+    let image = |choice: &usize| {
         let (image, turn) = (choice / 4, choice % 4);
-        let image = &bytes[image * c * h * w..];
-        let turned = &places[turn * c * h * w..][..c * h * w];
-        let value = |(at, &from): (usize, &usize)| {
-            let channel = at / (h * w);
-            f32::from(image[from]) * gains[channel] + shifts[channel]
-        };
-        pixels.extend(turned.iter().enumerate().map(value));
-    }
-    Tensor::from_data(TensorData::new(pixels, call.output()), (&device, DType::F32))
+        let image = &bytes[image * values..];
+        places[turn * values..][..values].iter().map(|&from| image[from]).collect()
+    };
+    choices.map(image).collect()
 }
 
 /// The place in an image of each value of the turned one, for each of the four turns.

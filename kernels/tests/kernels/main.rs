@@ -48,6 +48,7 @@ macro_rules! laws {
     };
 }
 
+mod augment_images;
 mod axpy;
 mod conv_stack;
 

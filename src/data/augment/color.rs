@@ -1,6 +1,6 @@
+use fewshot_kernels::augment_images::{Adjustment, ChangeKind};
 use serde::{Deserialize, Serialize};
 
-use super::hue::shift_hue;
 use super::{AugmentError, Result, check_probability};
 use crate::data::ImageShape;
 use crate::random::Stream;
@@ -39,20 +39,14 @@ impl Default for RandomGrey {
     }
 }
 
-/// One of the adjustments of [`ColorJitter`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Adjustment {
-    Brightness,
-    Contrast,
-    Saturation,
-    Hue,
-}
-
-impl Adjustment {
-    /// All, in torchvision's order of them.
-    pub(super) const ALL: [Self; 4] =
-        [Self::Brightness, Self::Contrast, Self::Saturation, Self::Hue];
-}
+/// Adjustments by their amounts, in torchvision's order of them.
+pub(super) const ADJUSTMENTS: [fn(f64) -> Adjustment; 4] = [
+    |factor| Adjustment::Brightness(factor as f32),
+    |factor| Adjustment::Contrast(factor as f32),
+    |factor| Adjustment::Saturation(factor as f32),
+    // PIL has hues of a byte, which begin again after the last.
+    |turns| Adjustment::Hue((turns * 255.0) as i32 as u8),
+];
 
 impl ColorJitter {
     /// The same strength of brightness, contrast and, in images with colours, saturation.
@@ -95,24 +89,29 @@ impl ColorJitter {
         Err(AugmentError::NoColor { part, shape })
     }
 
-    /// The adjustments in their order, each with its factor, or the shift of the hue.
-    pub(super) fn draw(&self, random: &mut Stream) -> Vec<(Adjustment, f64)> {
-        let order = random.permutation(4);
-        let factors = Adjustment::ALL.map(|adjustment| {
-            let (strength, middle) = match adjustment {
-                Adjustment::Brightness => (self.brightness, 1.0),
-                Adjustment::Contrast => (self.contrast, 1.0),
-                Adjustment::Saturation => (self.saturation, 1.0),
-                Adjustment::Hue => (self.hue, 0.0),
-            };
-            let least = match adjustment {
-                Adjustment::Hue => -strength,
-                _ => f64::max(0.0, middle - strength),
-            };
-            (strength > 0.0).then(|| random.between(least, middle + strength))
+    /// Intervals of the amounts, in the order of [`ADJUSTMENTS`]; `None` where nothing is drawn.
+    fn intervals(&self) -> [Option<[f64; 2]>; 4] {
+        let factors = [self.brightness, self.contrast, self.saturation].map(|strength| {
+            (strength > 0.0).then(|| [f64::max(0.0, 1.0 - strength), 1.0 + strength])
         });
+        let [brightness, contrast, saturation] = factors;
+        let hue = (self.hue > 0.0).then_some([-self.hue, self.hue]);
+        [brightness, contrast, saturation, hue]
+    }
+
+    pub(super) fn kind(&self) -> ChangeKind {
+        let adjustments = self.intervals().into_iter().flatten().count();
+        ChangeKind::Jitter { adjustments, has_contrast: self.contrast > 0.0 }
+    }
+
+    /// The adjustments in their order.
+    pub(super) fn draw(&self, random: &mut Stream) -> Vec<Adjustment> {
+        let order = random.permutation(4);
+        let amounts = self
+            .intervals()
+            .map(|interval| interval.map(|[least, most]| random.between(least, most)));
         let places = order.into_iter();
-        places.filter_map(|place| Some((Adjustment::ALL[place], factors[place]?))).collect()
+        places.filter_map(|place| amounts[place].map(ADJUSTMENTS[place])).collect()
     }
 }
 
@@ -128,74 +127,4 @@ impl RandomGrey {
     pub(super) fn draw(&self, random: &mut Stream) -> bool {
         random.chance(self.probability)
     }
-}
-
-impl Adjustment {
-    pub(super) fn apply(self, factor: f64, image: &mut [u8], shape: ImageShape) {
-        match self {
-            Self::Brightness => blend_with(0, factor as f32, image),
-            Self::Contrast => blend_with(mean_of_grey(image, shape), factor as f32, image),
-            Self::Saturation => blend_with_grey(factor as f32, image),
-            Self::Hue => shift_hue(factor, image),
-        }
-    }
-}
-
-pub(super) fn make_grey(image: &mut [u8]) {
-    let [reds, greens, blues] = channels(image);
-    for ((red, green), blue) in reds.iter_mut().zip(greens).zip(blues) {
-        let grey = grey_of(*red, *green, *blue);
-        (*red, *green, *blue) = (grey, grey, grey);
-    }
-}
-
-/// Planes of red, green and blue.
-pub(super) fn channels(image: &mut [u8]) -> [&mut [u8]; 3] {
-    let plane = image.len() / 3;
-    let (red, others) = image.split_at_mut(plane);
-    let (green, blue) = others.split_at_mut(plane);
-    [red, green, blue]
-}
-
-/// Luma of ITU-R BT.601 in sixteen bits of fraction, to the nearest.
-fn grey_of(red: u8, green: u8, blue: u8) -> u8 {
-    const WEIGHTS: [u32; 3] = [19_595, 38_470, 7_471];
-    let [red, green, blue] = [red, green, blue].map(u32::from);
-    ((WEIGHTS[0] * red + WEIGHTS[1] * green + WEIGHTS[2] * blue + (1 << 15)) >> 16) as u8
-}
-
-/// `from + factor * (to - from)`, without its fraction, within a byte.
-fn blend(from: u8, to: u8, factor: f32) -> u8 {
-    let (from, to) = (f32::from(from), f32::from(to));
-    (from + factor * (to - from)) as u8
-}
-
-/// Blends every byte with one value.
-fn blend_with(value: u8, factor: f32, image: &mut [u8]) {
-    let table: [u8; 256] = std::array::from_fn(|byte| blend(value, byte as u8, factor));
-    image.iter_mut().for_each(|byte| *byte = table[usize::from(*byte)]);
-}
-
-fn blend_with_grey(factor: f32, image: &mut [u8]) {
-    let [reds, greens, blues] = channels(image);
-    for ((red, green), blue) in reds.iter_mut().zip(greens).zip(blues) {
-        let grey = grey_of(*red, *green, *blue);
-        *red = blend(grey, *red, factor);
-        *green = blend(grey, *green, factor);
-        *blue = blend(grey, *blue, factor);
-    }
-}
-
-/// Mean of the grey image, to the nearest.
-fn mean_of_grey(image: &mut [u8], shape: ImageShape) -> u8 {
-    let pixels = shape.height * shape.width;
-    let sum: u64 = match shape.channels {
-        3 => {
-            let [reds, greens, blues] = channels(image);
-            let planes = reds.iter().zip(&*greens).zip(&*blues);
-            planes.map(|((&red, &green), &blue)| u64::from(grey_of(red, green, blue))).sum()
-        }
-        _ => image.iter().map(|&byte| u64::from(byte)).sum(),
-    };
-    (sum as f64 / pixels as f64 + 0.5) as u8
 }

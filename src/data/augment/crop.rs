@@ -1,6 +1,8 @@
+use fewshot_kernels::augment_images::{Shift, Window};
 use serde::{Deserialize, Serialize};
 
-use super::{AugmentError, Result, Window};
+use super::window::draw_window;
+use super::{AugmentError, Result};
 use crate::data::ImageShape;
 use crate::random::Stream;
 
@@ -32,8 +34,7 @@ impl ResizedCrop {
     pub(super) fn draw(&self, shape: ImageShape, random: &mut Stream) -> Window {
         let sides = |ratio: f64| [1.0 / ratio, ratio];
         let most = [shape.height, shape.width];
-        let window =
-            Window::draw(shape, self.scale, sides, self.ratio.map(libm::log), most, random);
+        let window = draw_window(shape, self.scale, sides, self.ratio.map(libm::log), most, random);
         window.unwrap_or_else(|| self.in_the_middle(shape))
     }
 
@@ -60,14 +61,6 @@ pub struct PaddedCrop {
 /// Largest border: the largest side of an image.
 const BORDER: usize = 65_535;
 
-/// Place of the window in the image with its border.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shift {
-    pub(super) padding: usize,
-    pub(super) top: usize,
-    pub(super) left: usize,
-}
-
 impl PaddedCrop {
     pub(super) fn check(&self) -> Result {
         match self.padding <= BORDER {
@@ -83,33 +76,8 @@ impl PaddedCrop {
 
     pub(super) fn draw(&self, random: &mut Stream) -> Shift {
         let places = 2 * self.padding + 1;
-        let [top, left] = [0; 2].map(|_| random.below(places));
-        Shift { padding: self.padding, top, left }
-    }
-}
-
-impl Shift {
-    pub(super) fn apply(self, image: &mut [u8], shape: ImageShape) {
-        let ImageShape { height, width, .. } = shape;
-        let before = image.to_vec();
-        image.fill(0);
-        // Rows and columns of the window that are in the image.
-        let [rows, columns] = [(self.top, height), (self.left, width)].map(|(first, side)| {
-            let start = self.padding.saturating_sub(first);
-            start..side.min((side + self.padding).saturating_sub(first)).max(start)
-        });
-        if rows.start >= height || columns.start >= width {
-            return;
-        }
-        let from = columns.start + self.left - self.padding;
-        let planes = before.chunks_exact(height * width);
-        for (plane, out) in planes.zip(image.chunks_exact_mut(height * width)) {
-            for row in rows.clone() {
-                let row_before = &plane[(row + self.top - self.padding) * width..][..width];
-                out[row * width..][columns.clone()]
-                    .copy_from_slice(&row_before[from..from + columns.len()]);
-            }
-        }
+        let [down, right] = [0; 2].map(|_| random.below(places) as i32 - self.padding as i32);
+        Shift { down, right }
     }
 }
 

@@ -1,7 +1,9 @@
+use fewshot_kernels::augment_images::Window;
 use serde::{Deserialize, Serialize};
 
 use super::crop::{check_area, check_ratio};
-use super::{Result, Window, check_probability};
+use super::window::draw_window;
+use super::{Result, check_probability};
 use crate::data::ImageShape;
 use crate::random::Stream;
 
@@ -43,6 +45,6 @@ impl RandomErasing {
         let sides = |ratio: f64| [ratio, 1.0 / ratio];
         // Shorter than the image on both sides.
         let most = [shape.height - 1, shape.width - 1];
-        Window::draw(shape, self.scale, sides, self.ratio.map(libm::log), most, random)
+        draw_window(shape, self.scale, sides, self.ratio.map(libm::log), most, random)
     }
 }

@@ -1,7 +1,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Result, check_probability};
-use crate::data::ImageShape;
 use crate::random::Stream;
 
 /// Left and right change places, with a probability.
@@ -28,8 +27,4 @@ impl HorizontalFlip {
     pub(super) fn draw(&self, random: &mut Stream) -> bool {
         random.chance(self.probability)
     }
-}
-
-pub(super) fn flip(image: &mut [u8], shape: ImageShape) {
-    image.chunks_exact_mut(shape.width).for_each(<[u8]>::reverse);
 }

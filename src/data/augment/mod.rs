@@ -12,7 +12,6 @@ mod crop;
 mod erasing;
 mod error;
 mod flip;
-mod hue;
 mod presets;
 mod rotation;
 mod spec;
@@ -20,6 +19,8 @@ mod spec;
 mod tests;
 mod window;
 
+pub(crate) use fewshot_kernels::augment_images::Window;
+use fewshot_kernels::augment_images::{Change, ChangeKind};
 use serde::{Deserialize, Serialize};
 
 pub use color::{ColorJitter, RandomGrey};
@@ -30,7 +31,6 @@ pub use flip::HorizontalFlip;
 pub use presets::Preset;
 pub use rotation::RandomRotation;
 pub use spec::AugmentSpec;
-pub(crate) use window::Window;
 
 use crate::data::ImageShape;
 use crate::random::{Purpose, Stream};
@@ -110,31 +110,28 @@ impl AugmentStep {
         }
     }
 
-    fn apply(&self, image: &mut [u8], shape: ImageShape, random: &mut Stream) {
+    /// The change of the next image; `None` if it stays as it is.
+    fn draw(&self, shape: ImageShape, random: &mut Stream) -> Option<Change> {
         match self {
-            Self::ResizedCrop(step) => step.draw(shape, random).resize(image, shape),
-            Self::PaddedCrop(step) => step.draw(random).apply(image, shape),
-            Self::Flip(step) => {
-                if step.draw(random) {
-                    flip::flip(image, shape);
-                }
-            }
-            Self::Jitter(step) => {
-                for (adjustment, factor) in step.draw(random) {
-                    adjustment.apply(factor, image, shape);
-                }
-            }
-            Self::Grey(step) => {
-                if step.draw(random) {
-                    color::make_grey(image);
-                }
-            }
-            Self::Rotation(step) => rotation::rotate(step.draw(random), image, shape),
-            Self::Erasing(step) => {
-                if let Some(window) = step.draw(shape, random) {
-                    window.erase(image, shape);
-                }
-            }
+            Self::ResizedCrop(step) => Some(Change::Crop(step.draw(shape, random))),
+            Self::PaddedCrop(step) => Some(Change::Shift(step.draw(random))),
+            Self::Flip(step) => step.draw(random).then_some(Change::Flip),
+            Self::Jitter(step) => Some(Change::Jitter(step.draw(random))),
+            Self::Grey(step) => step.draw(random).then_some(Change::Grey),
+            Self::Rotation(step) => Some(Change::Rotation(step.draw(random))),
+            Self::Erasing(step) => step.draw(shape, random).map(Change::Erasing),
+        }
+    }
+
+    fn kind(&self) -> ChangeKind {
+        match self {
+            Self::ResizedCrop(_) => ChangeKind::Crop,
+            Self::PaddedCrop(_) => ChangeKind::Shift,
+            Self::Flip(_) => ChangeKind::Flip,
+            Self::Jitter(step) => step.kind(),
+            Self::Grey(_) => ChangeKind::Grey,
+            Self::Rotation(_) => ChangeKind::Rotation,
+            Self::Erasing(_) => ChangeKind::Erasing,
         }
     }
 }
@@ -174,8 +171,36 @@ impl Augmentation {
     pub fn apply(&self, image: &mut [u8], shape: ImageShape, seed: u64, index: [u64; 2]) {
         assert_eq!(image.len(), shape.values(), "bytes of a {shape} image");
         let mut random = Stream::new(seed, Purpose::Augmentation, index);
-        self.steps.iter().for_each(|step| step.apply(image, shape, &mut random));
+        for step in &self.steps {
+            if let Some(change) = step.draw(shape, &mut random) {
+                change.apply(image, sides(shape));
+            }
+        }
     }
+
+    /// Kinds of the changes.
+    pub(crate) fn kinds(&self) -> Vec<ChangeKind> {
+        self.steps.iter().map(AugmentStep::kind).collect()
+    }
+
+    /// Appends the words of the changes that [`apply`](Self::apply) makes, for an accelerator to make them.
+    pub(crate) fn encode(
+        &self,
+        shape: ImageShape,
+        seed: u64,
+        index: [u64; 2],
+        words: &mut Vec<i32>,
+    ) {
+        let mut random = Stream::new(seed, Purpose::Augmentation, index);
+        for step in &self.steps {
+            step.kind().encode(step.draw(shape, &mut random).as_ref(), words);
+        }
+    }
+}
+
+/// Channels, height and width.
+pub(crate) fn sides(ImageShape { channels, height, width }: ImageShape) -> [usize; 3] {
+    [channels, height, width]
 }
 
 /// The interval of a probability.

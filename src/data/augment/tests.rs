@@ -3,12 +3,11 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use fewshot_kernels::augment_images::{Adjustment, Shift};
 use serde_json::Value;
 
-use super::color::{Adjustment, make_grey};
-use super::crop::Shift;
-use super::flip::flip;
-use super::rotation::rotate;
+use super::color::ADJUSTMENTS;
+use super::rotation::rotation_of;
 use super::*;
 
 const GREY: ImageShape = ImageShape::new(1, 17, 23);
@@ -36,27 +35,26 @@ fn made(case: &Value, shape: ImageShape) -> Vec<u8> {
         let [top, left, height, width] = [0, 1, 2, 3].map(number);
         Window { top, left, height, width }
     };
-    match case["part"].as_str().unwrap() {
-        "crop" => window().resize(&mut image, shape),
-        "erase" => window().erase(&mut image, shape),
+    let change = match case["part"].as_str().unwrap() {
+        "crop" => Change::Crop(window()),
+        "erase" => Change::Erasing(window()),
         "pad" => {
-            let shift = Shift { padding: number(0), top: number(1), left: number(2) };
-            shift.apply(&mut image, shape);
+            let [padding, top, left] = [0, 1, 2].map(|place| number(place) as i32);
+            Change::Shift(Shift { down: top - padding, right: left - padding })
         }
-        "rotate" => rotate(draws[0].as_f64().unwrap(), &mut image, shape),
-        "hflip" => flip(&mut image, shape),
-        "grey" => make_grey(&mut image),
-        _ => draws.iter().for_each(|adjustment| {
-            let named = match adjustment[0].as_str().unwrap() {
-                "brightness" => Adjustment::Brightness,
-                "contrast" => Adjustment::Contrast,
-                "saturation" => Adjustment::Saturation,
-                _ => Adjustment::Hue,
-            };
-            named.apply(adjustment[1].as_f64().unwrap(), &mut image, shape);
-        }),
-    }
+        "rotate" => Change::Rotation(rotation_of(draws[0].as_f64().unwrap())),
+        "hflip" => Change::Flip,
+        "grey" => Change::Grey,
+        _ => Change::Jitter(draws.iter().map(adjustment).collect()),
+    };
+    change.apply(&mut image, sides(shape));
     image
+}
+
+fn adjustment(drawn: &Value) -> Adjustment {
+    let names = ["brightness", "contrast", "saturation", "hue"];
+    let place = names.iter().position(|name| drawn[0] == *name).unwrap();
+    ADJUSTMENTS[place](drawn[1].as_f64().unwrap())
 }
 
 #[test]
@@ -178,16 +176,16 @@ fn jitter_draws_every_order_and_keeps_to_its_strengths() {
     for _ in 0..400 {
         let drawn = jitter.draw(&mut random);
         assert_eq!(drawn.len(), 3);
-        for (adjustment, factor) in &drawn {
-            let range = match adjustment {
-                Adjustment::Brightness => 0.6..1.4,
-                Adjustment::Contrast => 0.0..2.5,
-                Adjustment::Hue => -0.1..0.1,
-                Adjustment::Saturation => panic!("it has no strength"),
+        for adjustment in &drawn {
+            let is_within = match adjustment {
+                Adjustment::Brightness(factor) => (0.6..1.4).contains(factor),
+                Adjustment::Contrast(factor) => (0.0..2.5).contains(factor),
+                Adjustment::Hue(shift) => (-25..=25).contains(&shift.cast_signed()),
+                Adjustment::Saturation(_) => panic!("it has no strength"),
             };
-            assert!(range.contains(factor), "{adjustment:?} {factor}");
+            assert!(is_within, "{adjustment:?}");
         }
-        let order: Vec<_> = drawn.into_iter().map(|(adjustment, _)| adjustment).collect();
+        let order: Vec<_> = drawn.iter().map(std::mem::discriminant).collect();
         if !orders.contains(&order) {
             orders.push(order);
         }

@@ -1,6 +1,7 @@
 //! The list of operations and sizes to measure, for `fewshot bench kernels` and for criterion, which includes this
 //! folder.
 
+mod augment_images;
 mod case;
 mod conv_stack;
 mod gather_images;
@@ -50,6 +51,8 @@ pub(crate) enum Operation {
     GradStats,
     /// Images of an episode from a bank of bytes
     GatherImages,
+    /// The same, changed at random by the preset standard
+    AugmentImages,
     /// A tick of a plastic layer's weight
     RankUpdate,
     /// The outputs of a plastic layer for some examples
@@ -77,6 +80,7 @@ impl Operation {
             Self::OptimStep => steps::optim_step::<B>(scale, device),
             Self::GradStats => steps::grad_stats::<B>(scale, device),
             Self::GatherImages => gather_images::cases::<B>(scale, device),
+            Self::AugmentImages => augment_images::cases::<B>(scale, device),
             Self::RankUpdate => steps::rank_update::<B>(scale, device),
             Self::WeightedSums => steps::weighted_sums::<B>(scale, device),
             Self::TrainingStep => training_step::cases::<B>(scale, device),

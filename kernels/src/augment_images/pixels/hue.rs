@@ -2,10 +2,8 @@
 
 use super::color::channels;
 
-/// Shifts the hue of each pixel by so many turns of the colour circle.
-pub(super) fn shift_hue(turns: f64, image: &mut [u8]) {
-    // PIL has hues of a byte, which begin again after the last.
-    let shift = (turns * 255.0) as i32 as u8;
+/// Shifts the hue of each pixel, a byte that begins again after the last, as PIL has it.
+pub fn shift_hue(shift: u8, image: &mut [u8]) {
     let [reds, greens, blues] = channels(image);
     for ((red, green), blue) in reds.iter_mut().zip(greens).zip(blues) {
         let hsv = Hsv::from_rgb([*red, *green, *blue]);
