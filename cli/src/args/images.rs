@@ -26,17 +26,17 @@ pub(crate) struct ImageArgs {
 impl ImageArgs {
     /// The first of these options on the command line.
     pub(crate) fn given(self) -> Option<String> {
-        first_given!(self, split).or(self.of_files())
+        first_given!(self, split).or(self.file_option())
     }
 
     /// The first option of files.
-    fn of_files(self) -> Option<String> {
+    fn file_option(self) -> Option<String> {
         first_given!(self, image_size, grey).or(self.read.given())
     }
 
     /// Refuses options that this data has no use for.
     pub(crate) fn check(self, data: &ImageSpec) -> Result {
-        data.refuse_other_options(self.split, self.of_files().is_some())
+        data.refuse_other_options(self.split, self.file_option().is_some())
     }
 
     /// Options of the data, with those that are given here.
