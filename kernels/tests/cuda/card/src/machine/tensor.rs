@@ -568,7 +568,8 @@ unsafe fn count_tile(cx: &mut Cx, i: &Inst, tile: &Tile, mask: u32, access: Acce
     let columns = tile.a.columns as u64;
     let rows = (tile.a.places.iter().max().map_or(0, |&most| most as u64) + 1) / columns;
     let (across, along) = if tile.by_columns { (columns, rows) } else { (rows, columns) };
-    if !start.is_multiple_of(16) || !step.is_multiple_of(16) || !(along * bytes).is_multiple_of(16) {
+    if !start.is_multiple_of(16) || !step.is_multiple_of(16) || !(along * bytes).is_multiple_of(16)
+    {
         return false;
     }
     let races = cx.races.take();
