@@ -4,6 +4,9 @@
 #[macro_use]
 mod backends;
 mod sources;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+#[path = "sources/written.rs"]
+mod written;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -14,8 +17,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use fewshot::data::{
-    ClassDataset, DataError, Glyphs, GlyphsConfig, ImageSet, ImageShape, Preset, QuarterTurn,
-    Rotations, Scaling,
+    ClassDataset, Glyphs, GlyphsConfig, ImageSet, ImageShape, Preset, QuarterTurn, Rotations,
+    Scaling,
 };
 use fewshot::episode::{
     ClassDraw, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeList, EpisodeSampler,
@@ -784,6 +787,7 @@ mod placements {
     #[cfg(any(feature = "wgpu", feature = "cuda"))]
     mod laws {
         use super::*;
+        use crate::written::Written;
 
         pub fn images_are_on_the_device_where_they_fit<B: Backend>() {
             let bytes = glyphs().block().expect("one block").bytes();
@@ -861,40 +865,13 @@ mod placements {
             }
         }
 
-        /// Writes images, and has no block of them.
-        struct Written(ImageSet);
-
-        impl ClassDataset for Written {
-            fn classes(&self) -> usize {
-                self.0.classes()
-            }
-            fn class_name(&self, class: usize) -> String {
-                self.0.class_name(class)
-            }
-            fn examples(&self, class: usize) -> usize {
-                self.0.examples(class)
-            }
-            fn image_shape(&self) -> ImageShape {
-                self.0.image_shape()
-            }
-            fn scaling(&self) -> &Scaling {
-                self.0.scaling()
-            }
-            fn write_image(
-                &self,
-                class: usize,
-                example: usize,
-                turn: QuarterTurn,
-                out: &mut [u8],
-            ) -> Result<(), DataError> {
-                self.0.write_image(class, example, turn, out)
-            }
-        }
-
         pub fn a_dataset_without_a_block_stays_on_the_host<B: Backend>() {
-            let sampler =
-                EpisodeSampler::new(Written(glyphs()), Protocol::new(3, 1).with_queries(2), 1)
-                    .unwrap();
+            let sampler = EpisodeSampler::new(
+                Written { images: glyphs(), gone: None },
+                Protocol::new(3, 1).with_queries(2),
+                1,
+            )
+            .unwrap();
             let placed = |data_on| {
                 let mut sampler = sampler.clone().with_data_on(data_on);
                 sampler.place_data::<B>(&Default::default(), None)

@@ -16,6 +16,8 @@ mod resuming;
 #[path = "training/scale.rs"]
 mod scale;
 mod sources;
+#[path = "sources/written.rs"]
+mod written;
 
 use std::fs;
 use std::path::Path;

@@ -1,17 +1,21 @@
+mod draw;
+mod interpolation;
 mod names;
+#[cfg(test)]
+mod tests;
 
 use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::{Activation, LinearEpilogue, Precision, attention, fused_linear, product};
+use fewshot_kernels::{Activation, LinearEpilogue, attention, fused_linear, product};
 
 use crate::encoder::{Differentiable, Encoder};
-use crate::nn::{
-    BnStatistics, LayerNorm, Linear, LinearConfig, checked_drop_rate, drawn, drop_path, dropout,
-};
+use crate::nn::{BnStatistics, LayerNorm, Linear, checked_drop_rate, drawn, drop_path, dropout};
 use crate::preprocessing::Preprocessing;
+use draw::Draw;
+use interpolation::{antialiased, bicubic};
 
 /// A family of vision transformers; the members of a family differ only in their sizes.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
@@ -242,67 +246,6 @@ impl VitConfig {
     }
 }
 
-/// The distributions that a family draws its parameters from.
-struct Draw {
-    family: VitFamily,
-    token: Initializer,
-    positions: Initializer,
-}
-
-/// Deviation of weights in DINOv2.
-const SMALL: Initializer = Initializer::Normal { mean: 0.0, std: 0.02 };
-
-impl Draw {
-    fn new(family: VitFamily, width: usize) -> Self {
-        let of_width = Initializer::Normal { mean: 0.0, std: (width as f64).powf(-0.5) };
-        let tiny = Initializer::Normal { mean: 0.0, std: 1e-6 };
-        match family {
-            VitFamily::DinoV2 => Self { family, token: tiny, positions: SMALL },
-            VitFamily::Clip | VitFamily::ClipGelu => {
-                Self { family, token: of_width.clone(), positions: of_width }
-            }
-        }
-    }
-
-    /// A layer of the MLP.
-    fn linear<B: Backend>(&self, from: usize, to: usize, device: &B::Device) -> Linear<B> {
-        match self.family {
-            VitFamily::DinoV2 => without_bias(&SMALL, [from, to], device),
-            VitFamily::Clip | VitFamily::ClipGelu => LinearConfig::new(from, to).init(device),
-        }
-    }
-
-    /// Queries, keys and values.
-    fn qkv<B: Backend>(&self, width: usize, device: &B::Device) -> Linear<B> {
-        let glorot = Initializer::XavierUniform { gain: 1.0 };
-        match self.family {
-            VitFamily::DinoV2 => without_bias(&SMALL, [width, 3 * width], device),
-            VitFamily::Clip | VitFamily::ClipGelu => {
-                without_bias(&glorot, [width, 3 * width], device)
-            }
-        }
-    }
-
-    /// The layer after attention.
-    fn mixed<B: Backend>(&self, width: usize, device: &B::Device) -> Linear<B> {
-        let layer = self.linear(width, width, device);
-        Linear { bias: Some(Initializer::Zeros.init([width], device)), ..layer }
-    }
-}
-
-/// A layer with this draw, and biases of zero.
-fn without_bias<B: Backend>(
-    draw: &Initializer,
-    [from, to]: [usize; 2],
-    device: &B::Device,
-) -> Linear<B> {
-    Linear {
-        weight: draw.init_with([from, to], Some(from), Some(to), device),
-        bias: Some(Initializer::Zeros.init([to], device)),
-        precision: Precision::F32,
-    }
-}
-
 impl<B: Backend> Block<B> {
     /// Tokens of so many images, row after row.
     fn forward(&self, x: Tensor<B, 2>, n: usize, drop: DropRates) -> Tensor<B, 2> {
@@ -408,47 +351,6 @@ impl<B: Backend> Vit<B> {
     }
 }
 
-/// DINOv2 without registers adds so much to the side of a grid before it divides by that of training.
-const OFFSET: f64 = 0.1;
-
-/// Weights `[to, from]` of bicubic interpolation, which with a scale of `(to + 0.1) / from` reads beside the centres.
-fn bicubic(from: usize, to: usize) -> Vec<f32> {
-    let mut weights = vec![0.0; to * from];
-    for (place, row) in weights.chunks_exact_mut(from).enumerate() {
-        let at = (place as f64 + 0.5) * from as f64 / (to as f64 + OFFSET) - 0.5;
-        let first = at.floor();
-        for step in -1..=2 {
-            let neighbour = (first as i64 + step).clamp(0, from as i64 - 1);
-            row[neighbour as usize] += cubic(at - (first + step as f64), -0.75) as f32;
-        }
-    }
-    weights
-}
-
-/// Weights `[to, from]` of antialiased bicubic interpolation: a window as wide as the shrinkage asks for, cut off at the edges.
-fn antialiased(from: usize, to: usize) -> Vec<f32> {
-    let scale = from as f64 / to as f64;
-    let wide = scale.max(1.0);
-    let mut weights = Vec::with_capacity(to * from);
-    for place in 0..to {
-        let centre = (place as f64 + 0.5) * scale;
-        let row = (0..from).map(|at| cubic((at as f64 + 0.5 - centre) / wide, -0.5));
-        let sum: f64 = row.clone().sum();
-        weights.extend(row.map(|weight| (weight / sum) as f32));
-    }
-    weights
-}
-
-/// Keys' kernel with this slope at 1: PyTorch's is -0.75, antialiased -0.5.
-fn cubic(distance: f64, slope: f64) -> f64 {
-    let (x, a) = (distance.abs(), slope);
-    match x {
-        _ if x <= 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
-        _ if x < 2.0 => ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a,
-        _ => 0.0,
-    }
-}
-
 impl<B: Backend> Encoder<B> for Vit<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
         let [n, ..] = images.dims();
@@ -489,85 +391,5 @@ impl<B: Backend> Encoder<B> for Vit<B> {
         format!(
             "{family}-vit/{patch}({blocks} blocks of {width}, {positions} positions{registers})"
         )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::path::Path;
-
-    use burn::backend::Flex;
-    use serde_json::Value;
-
-    use super::*;
-    use crate::weights::Pretrained;
-
-    /// `values` of tests/golden/backbones.py under the name "positions".
-    fn value(index: u32) -> f32 {
-        let key = b"positions"
-            .iter()
-            .fold(0x811C_9DC5u32, |key, byte| (key ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-        let x = index.wrapping_add(key);
-        let x = (x ^ (x >> 16)).wrapping_mul(0x7FEB_352D);
-        let x = (x ^ (x >> 15)).wrapping_mul(0x846C_A68B);
-        (f64::from(x ^ (x >> 16)) / 2f64.powi(31) - 1.0) as f32
-    }
-
-    /// Interpolated positions of the grid of 3 x 7, beside those of PyTorch.
-    fn check_positions(registers: usize, name: &str) {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/backbones.json");
-        let golden: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
-        let expected: Vec<f32> = serde_json::from_value(golden["positions"][name].clone()).unwrap();
-        let device = Default::default();
-        let config = VitConfig::new(VitFamily::DinoV2, 14, 5, 2, 0, 1).with_registers(registers);
-        let mut network: Vit<Flex> = config.init(&device);
-        let patches: Vec<_> = (0..50).map(value).collect();
-        let tensor = |values: Vec<f32>| {
-            let tokens = values.len() / 2;
-            Tensor::<Flex, 3>::from_data(TensorData::new(values, [1, tokens, 2]), &device)
-        };
-        // The class token has a position, or none.
-        for class in [vec![7.0, 8.0], vec![]] {
-            let learned = tensor([&class[..], &patches[..]].concat());
-            network.resize("pos_embed", &learned.dims());
-            assert_eq!(network.pos_embed.dims(), learned.dims());
-            network.pos_embed = Param::from_tensor(learned);
-            let [of_class, same] = network.positions([5, 5]);
-            same.into_data().assert_eq(&tensor(patches.clone()).into_data(), true);
-            let none = vec![0.0, 0.0];
-            let expected_class = if class.is_empty() { none } else { class };
-            of_class.into_data().assert_eq(&tensor(expected_class).into_data(), true);
-            let interpolated: Vec<f32> =
-                network.positions([3, 7])[1].clone().into_data().into_vec().unwrap();
-            assert_eq!(interpolated.len(), expected.len());
-            let off =
-                interpolated.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(off < 1e-5, "{name} off by {off}");
-        }
-    }
-
-    #[test]
-    fn positions_are_interpolated_as_pytorch_does_it() {
-        check_positions(0, "values");
-    }
-
-    #[test]
-    fn positions_beside_registers_are_antialiased_as_pytorch_does_it() {
-        check_positions(4, "antialiased");
-    }
-
-    #[test]
-    fn only_square_grids_are_taken_and_only_by_dinov2() {
-        let device = Default::default();
-        let taken = |family, shape: [usize; 3]| {
-            let config = VitConfig::new(family, 14, 5, 2, 0, 1);
-            let mut network: Vit<Flex> = config.init(&device);
-            network.resize("pos_embed", &shape);
-            network.pos_embed.dims() == shape
-        };
-        assert!(taken(VitFamily::DinoV2, [1, 17, 2]) && taken(VitFamily::DinoV2, [1, 16, 2]));
-        assert!(!taken(VitFamily::DinoV2, [1, 18, 2]) && !taken(VitFamily::DinoV2, [1, 17, 4]));
-        assert!(!taken(VitFamily::Clip, [1, 17, 2]));
     }
 }

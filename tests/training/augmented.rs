@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use burn::module::AutodiffModule;
-use fewshot::data::{AugmentSpec, Augmentation, DataError, ImageShape, QuarterTurn, Scaling};
+use fewshot::data::{AugmentSpec, Augmentation, ImageShape};
 use fewshot::episode::{Classification, Mixing, TaskSource};
 use fewshot::learners::heads::SimpleShot;
 use fewshot::learners::{BaseClassifierConfig, EmbeddingLearner};
 
 use super::*;
 use crate::sources::BatchesAlone;
+use crate::written::Written;
 
 const STEPS: u64 = 5;
 
@@ -111,42 +112,6 @@ fn a_run_on_mixed_images_goes_on_where_it_was_stopped() {
     assert!(error.contains("mixing"), "{error}");
 }
 
-/// Images of which those of a class cannot be read any more.
-struct Gone(ImageSet, usize);
-
-impl ClassDataset for Gone {
-    fn classes(&self) -> usize {
-        self.0.classes()
-    }
-
-    fn class_name(&self, class: usize) -> String {
-        self.0.class_name(class)
-    }
-
-    fn examples(&self, class: usize) -> usize {
-        self.0.examples(class)
-    }
-
-    fn image_shape(&self) -> ImageShape {
-        self.0.image_shape()
-    }
-
-    fn scaling(&self) -> &Scaling {
-        self.0.scaling()
-    }
-
-    fn write_image(
-        &self,
-        class: usize,
-        example: usize,
-        turn: QuarterTurn,
-        out: &mut [u8],
-    ) -> Result<(), DataError> {
-        assert!(class != self.1, "the picture {example} of class {class} is gone");
-        self.0.write_image(class, example, turn, out)
-    }
-}
-
 #[test]
 fn an_image_that_cannot_be_prepared_ends_training_with_one_error() {
     let images = glyphs().train;
@@ -158,7 +123,7 @@ fn an_image_that_cannot_be_prepared_ends_training_with_one_error() {
     };
     let is_new = |class: &usize| shows(3, *class) && !(0..3).any(|index| shows(index, *class));
     let gone = (0..images.classes()).find(is_new).unwrap();
-    let sampler = EpisodeSampler::new(Gone(images, gone), protocol, 1).unwrap();
+    let sampler = EpisodeSampler::new(Written { images, gone: Some(gone) }, protocol, 1).unwrap();
     let sampler = sampler.with_augmentation(augmentation()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let trainer = MetaTrainer::new(learner(), Adam::new().init());
