@@ -8,11 +8,14 @@ use cubecl::prelude::*;
 use super::color::pixel_of;
 use super::kernel::byte_of;
 
-/// A quotient, rounded to the nearest where the device's own division is not.
+/// A quotient by a number of at most eight bits, rounded to the nearest where the device's own division is not: products with
+/// either half of the guess are exact, and so is the remainder.
 #[cube]
 fn quotient(of: f32, by: f32) -> f32 {
-    let first = of / by;
-    first + fma(0.0f32 - first, by, of) / by
+    let guess = of / by;
+    let first = f32::reinterpret(u32::reinterpret(guess) & 4294963200u32);
+    let rest = guess - first;
+    guess + ((of - first * by) - rest * by) / by
 }
 
 /// `255 * share` without its fraction, of a share from 0 to 1 in all of its bits.
