@@ -58,8 +58,10 @@ fn images_are_mixed_in_classical_training() {
 fn a_processor_augments_no_images_on_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let refused = complaint(&small(&run, &["--augment", "flip", "--data-on", "device"]));
-    assert!(refused.contains("images lie on the device of an accelerator"), "{refused}");
+    let output = small(&run, &["--augment", "flip", "--data-on", "device"]);
+    let told = stderr(&output);
+    assert!(told.contains("error: images lie on the device of an accelerator"), "{told}");
+    assert_eq!(code(&output), Some(2));
 }
 
 #[cfg(feature = "wgpu")]
