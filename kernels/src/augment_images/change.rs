@@ -1,4 +1,6 @@
-use super::pixels::{color, rotation, window};
+use super::pixels::color::{self, Adjustment};
+use super::pixels::rotation::{self, Rotation};
+use super::pixels::window::{self, Shift, Window};
 
 /// A change of an image, with the numbers that were drawn for it.
 ///
@@ -20,46 +22,6 @@ pub enum Change {
     Rotation(Rotation),
     /// A window becomes black.
     Erasing(Window),
-}
-
-/// A rectangle of an image, in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Window {
-    pub top: usize,
-    pub left: usize,
-    pub height: usize,
-    pub width: usize,
-}
-
-/// The pixel that comes to a place, from there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shift {
-    /// Rows, negative for one above.
-    pub down: i32,
-    /// Columns, negative for one to the left.
-    pub right: i32,
-}
-
-/// Cosine and sine of an angle; positive angles turn to the left.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
-pub struct Rotation {
-    pub cos: f64,
-    pub sin: f64,
-}
-
-/// A change of brightness, contrast, saturation or hue.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Adjustment {
-    /// A blend with black, in which the image has this share.
-    Brightness(f32),
-    /// A blend with the mean of the grey image.
-    Contrast(f32),
-    /// A blend with the grey image.
-    Saturation(f32),
-    /// A shift of the hue, in steps of 256 around the colour circle.
-    Hue(u8),
 }
 
 impl Change {

@@ -16,7 +16,10 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Int, Tensor};
 
-pub use change::{Adjustment, Change, Rotation, Shift, Window};
+pub use change::Change;
+pub use pixels::color::Adjustment;
+pub use pixels::rotation::Rotation;
+pub use pixels::window::{Shift, Window};
 pub use words::ChangeKind;
 
 use crate::gather_images::{GatherCall, gather_images};

@@ -1,6 +1,9 @@
 //! Numbers of changes as words of 32 bits, which lie beside the images on a device.
 
-use super::change::{Adjustment, Change, Rotation, Shift, Window};
+use super::change::Change;
+use super::pixels::color::Adjustment;
+use super::pixels::rotation::Rotation;
+use super::pixels::window::{Shift, Window};
 
 /// The kind of a change, the same for an image as for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

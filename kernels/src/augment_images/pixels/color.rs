@@ -1,7 +1,19 @@
 //! Adjustments of colours.
 
 use super::hue::shift_hue;
-use crate::augment_images::change::Adjustment;
+
+/// A change of brightness, contrast, saturation or hue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Adjustment {
+    /// A blend with black, in which the image has this share.
+    Brightness(f32),
+    /// A blend with the mean of the grey image.
+    Contrast(f32),
+    /// A blend with the grey image.
+    Saturation(f32),
+    /// A shift of the hue, in steps of 256 around the colour circle.
+    Hue(u8),
+}
 
 /// Adjusts an image.
 pub fn adjust(adjustment: Adjustment, image: &mut [u8], shape: [usize; 3]) {

@@ -1,6 +1,12 @@
 //! Turns by any angle.
 
-use crate::augment_images::change::Rotation;
+/// Cosine and sine of an angle; positive angles turn to the left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct Rotation {
+    pub cos: f64,
+    pub sin: f64,
+}
 
 /// Turns an image around its middle.
 pub fn rotate(Rotation { cos, sin }: Rotation, image: &mut [u8], shape: [usize; 3]) {

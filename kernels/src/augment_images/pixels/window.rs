@@ -4,7 +4,24 @@ use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 
-use crate::augment_images::change::{Shift, Window};
+/// A rectangle of an image, in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Window {
+    pub top: usize,
+    pub left: usize,
+    pub height: usize,
+    pub width: usize,
+}
+
+/// The pixel that comes to a place, from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shift {
+    /// Rows, negative for one above.
+    pub down: i32,
+    /// Columns, negative for one to the left.
+    pub right: i32,
+}
 
 /// The bytes of a window, `[c, height, width]`.
 fn copied(window: Window, image: &[u8], [channels, height, width]: [usize; 3]) -> Vec<u8> {
