@@ -1,12 +1,13 @@
 //! Lists on a device: one launch over all tensors.
 
 use burn::tensor::ops::FloatTensor;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::AxpyAll;
-use crate::cube::{Vectors, arrays, empty_all, launch, load, most_tensors, spot, store};
+use crate::cube::{
+    Vectors, arrays, empty_all, into_contiguous, launch, load, most_tensors, spot, store,
+};
 use crate::registry::Runs;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<AxpyAll>

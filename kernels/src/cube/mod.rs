@@ -21,7 +21,8 @@ pub use cubes::{
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
 pub use product::{Sizes, SizesLaunch, Steps, accumulate, product};
 pub use tensors::{
-    array, cast, empty, empty_all, empty_each, empty_like, owned, strided_array, zeros,
+    array, cast, empty, empty_all, empty_each, empty_like, into_contiguous, owned, strided_array,
+    zeros,
 };
 pub use tiles::{DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles};
 

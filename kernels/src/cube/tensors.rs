@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::kernel;
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::device::Device;
@@ -154,12 +154,21 @@ pub fn cast<R: CubeRuntime>(tensor: CubeTensor<R>, dtype: DType) -> CubeTensor<R
     }
     let shape = tensor.meta.shape().clone();
     let flat = [shape.num_elements()].into();
-    shaped(burn_cubecl::kernel::cast(shaped(tensor, flat), dtype), shape)
+    shaped(kernel::cast(shaped(tensor, flat), dtype), shape)
 }
 
 /// A contiguous tensor of the shape and type of `like`, whose elements are yet to be written.
 pub fn empty_like<R: CubeRuntime>(like: &CubeTensor<R>) -> CubeTensor<R> {
     empty(like, like.meta.shape().clone(), like.dtype)
+}
+
+/// The tensor, contiguous. Burn's own copy is launched over no blocks where there are no elements.
+pub fn into_contiguous<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
+    let shape = tensor.meta.shape().clone();
+    match shape.num_elements() {
+        0 => shaped(tensor, shape),
+        _ => kernel::into_contiguous(tensor),
+    }
 }
 
 /// The tensor, contiguous, in memory that nothing else holds.

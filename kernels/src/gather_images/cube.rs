@@ -2,12 +2,11 @@
 
 use burn::tensor::DType;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::{GatherCall, LargestBank};
-use crate::cube::{array, elementwise, empty, launch, unit_below, vector_size};
+use crate::cube::{array, elementwise, empty, into_contiguous, launch, unit_below, vector_size};
 use crate::registry::Runs;
 
 /// A kernel counts bytes in 32 bits.

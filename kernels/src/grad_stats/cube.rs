@@ -4,15 +4,14 @@
 
 use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::{GradParts, GradPartsCall, GradStatsCall, PART};
 use crate::cube::{
-    ShareList, Shares, array, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, launch,
-    load, most_tensors, share, store, vector_size, wide,
+    ShareList, Shares, array, arrays, cube_max, cube_sum, empty, empty_like, into_contiguous,
+    lane_sum, launch, load, most_tensors, share, store, vector_size, wide,
 };
 use crate::lists::grouped;
 use crate::registry::Runs;

@@ -1,13 +1,13 @@
 //! Fused layers of every device backend.
 
 use burn::tensor::ops::FloatTensor;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::FusedLayers;
 use crate::channels::cube::{Grad, Input};
 use crate::channels::{self, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
+use crate::cube::into_contiguous;
 use crate::max_pool;
 use crate::norm_relu::{self, Rectified};
 

@@ -1,11 +1,10 @@
 //! Max-pooling on a device.
 
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{elementwise, empty, empty_like, launch, unit_below};
+use crate::cube::{elementwise, empty, empty_like, into_contiguous, launch, unit_below};
 
 /// A pixel that a window takes, and what is made of it.
 #[derive(CubeType, Clone, Copy)]

@@ -1,11 +1,10 @@
 //! Class means and their transpose on a device, where labels stay.
 
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{elementwise, empty, launch, unit_below, vector_size, zeros};
+use crate::cube::{elementwise, empty, into_contiguous, launch, unit_below, vector_size, zeros};
 
 /// A unit for each vector of the means.
 #[cube(launch_unchecked)]

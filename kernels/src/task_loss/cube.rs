@@ -1,14 +1,14 @@
 //! The loss on a device: a cube adds up all rows, and a unit writes a row of a gradient.
 
 use burn::tensor::DType;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::{TaskLoss, TaskLossCall};
 use crate::cube::{
-    cube_sum, elementwise, empty, empty_like, grid, launch, unit_below, units, zeros,
+    cube_sum, elementwise, empty, empty_like, grid, into_contiguous, launch, unit_below, units,
+    zeros,
 };
 use crate::twice_differentiable::{
     ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable,

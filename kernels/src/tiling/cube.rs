@@ -2,13 +2,14 @@
 
 use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::{LaneCall, OverLanes};
-use crate::cube::{Vectors, arrays, empty_all, launch, load, most_tensors, pick, spot, store};
+use crate::cube::{
+    Vectors, arrays, empty_all, into_contiguous, launch, load, most_tensors, pick, spot, store,
+};
 use crate::registry::Runs;
 
 /// A unit for each vector of what a tensor has in one lane, which it writes to all of them, or adds up

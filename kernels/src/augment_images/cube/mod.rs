@@ -10,11 +10,10 @@ mod moves;
 
 use burn::tensor::DType;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::{AugmentCall, ChangeKind};
-use crate::cube::{empty, launch, row_of_cubes, units};
+use crate::cube::{empty, into_contiguous, launch, row_of_cubes, units};
 use crate::gather_images::GatherCall;
 use crate::registry::Runs;
 use kernel::augment_kernel;

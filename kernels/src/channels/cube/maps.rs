@@ -2,12 +2,13 @@
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Input, Plan};
-use crate::cube::{arrays, elementwise, empty, empty_like, launch, unit_below, wide};
+use crate::cube::{
+    arrays, elementwise, empty, empty_like, into_contiguous, launch, unit_below, wide,
+};
 
 /// `value` where `v` is more than zero or no number, zero elsewhere.
 #[cube]

@@ -6,7 +6,6 @@ mod maps;
 mod sums;
 
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
@@ -14,7 +13,7 @@ use cubecl::prelude::*;
 pub use maps::{affine, combine, rectified};
 pub use sums::{added, correlate, cube_moments, merged, moment_parts, moments, total};
 
-use crate::cube::{Launch, cubes_of_channel, row_of_cubes, vector_size};
+use crate::cube::{Launch, cubes_of_channel, into_contiguous, row_of_cubes, vector_size};
 
 /// The way in which a map `[n, c, h, w]` is read by channel.
 #[derive(Clone, Copy, Debug)]

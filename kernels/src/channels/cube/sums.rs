@@ -2,13 +2,13 @@
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Grad, Parts, Plan, channel_of_cube, place, rectified};
 use crate::cube::{
-    arrays, cube_sum, elementwise, empty, lane_sum, launch, store_sums, unit_below, wide,
+    arrays, cube_sum, elementwise, empty, into_contiguous, lane_sum, launch, store_sums,
+    unit_below, wide,
 };
 
 /// Count, mean and sum of squared deviations from it of a cube's part of a channel's elements, in every unit;

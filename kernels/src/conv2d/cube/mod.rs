@@ -10,12 +10,11 @@ mod weight;
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::{ElemType, FloatKind, StorageType};
 
 use super::shape::{ConvShape, Role};
-use crate::cube::TensorCores;
+use crate::cube::{TensorCores, into_contiguous};
 
 /// A sum of one or two derivatives of `<dy, conv(x, w)>` by the operand `wanted`, in the type `dtype`:
 /// a term has the two operands whose roles follow, and each operand one type in both terms. The

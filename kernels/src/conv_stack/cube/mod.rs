@@ -16,7 +16,6 @@ use std::slice;
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
@@ -27,7 +26,7 @@ use super::{StackCall, StackOptions};
 use crate::channels::cube::{Grad, Input, correlate};
 use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
-use crate::cube::zeros;
+use crate::cube::{into_contiguous, zeros};
 use crate::norm_relu::Rectified;
 use crate::norm_relu::cube::{activate, combine, correlate as correlate_dv, gradients};
 use crate::precision::Precision;

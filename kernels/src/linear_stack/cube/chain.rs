@@ -6,13 +6,12 @@
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::cube::{
     SIDE, Sizes, SizesLaunch, Steps, TILE, Tiles, accumulate, arrays, empty, empty_all, grid,
-    launch, most_tensors, units,
+    into_contiguous, launch, most_tensors, units,
 };
 
 /// Multiplications of a unit in a small product, one after the other, at most: microseconds, as a launch

@@ -12,7 +12,6 @@ mod plan;
 
 use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
@@ -21,7 +20,9 @@ use self::kernel::{LANES, ticks_kernel};
 use self::plan::{CallLaunch, LayerLaunch, Plan};
 use super::memory::Offsets;
 use super::{LocalLearning, LocalTensors, MostLayers};
-use crate::cube::{array, arrays, common_width, empty, grid, launch, most_tensors, owned};
+use crate::cube::{
+    array, arrays, common_width, empty, grid, into_contiguous, launch, most_tensors, owned,
+};
 use crate::registry::Runs;
 
 /// Units of a cube at most. More would leave a unit too few registers.

@@ -10,11 +10,10 @@ mod loss;
 
 use burn::tensor::Tensor;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::{EpisodeLoss, FusedMetrics, LossCall, LossOutput, composed_episode_loss};
-use crate::cube::zeros;
+use crate::cube::{into_contiguous, zeros};
 use crate::distances::Metric;
 use crate::host::unwrap;
 use crate::prototypes;

@@ -9,7 +9,6 @@ mod sgd;
 
 use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
@@ -17,7 +16,7 @@ use cubecl::prelude::*;
 
 use super::factors::Factors;
 use super::{StepCall, StepOutput, StepRule, StepState, StepTensors};
-use crate::cube::{Vectors, arrays, empty, most_tensors, owned};
+use crate::cube::{Vectors, arrays, empty, into_contiguous, most_tensors, owned};
 use crate::lists::grouped;
 use crate::registry::Runs;
 

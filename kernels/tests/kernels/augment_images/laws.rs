@@ -119,10 +119,14 @@ impl<B: Backend> Case<B> {
         Self {
             bank: Tensor::from_data(TensorData::new(bank, [count]), &device),
             chosen: Tensor::from_data(TensorData::new(chosen, [tasks, examples]), &device),
-            words: Tensor::from_data(
-                TensorData::new(words, [tasks, examples, call.words()]),
-                &device,
-            ),
+            // CUDA takes no upload of nothing.
+            words: match words.is_empty() {
+                true => Tensor::empty([tasks, examples, 0], &device),
+                false => Tensor::from_data(
+                    TensorData::new(words, [tasks, examples, call.words()]),
+                    &device,
+                ),
+            },
             call,
             expected,
         }
