@@ -50,7 +50,7 @@ use crate::{
 pub struct AnyEncoder<B: Backend> {
     network: Network<B>,
     normalization: Option<Normalization>,
-    /// Of a network other than a [`Conv4`], which has its own.
+    /// Features of a network other than a [`Conv4`], which has its own.
     readout: Readout,
 }
 

@@ -13,7 +13,7 @@ const BANK: usize = 1000;
 /// Images of an episode of 30-way 1-shot with 15 queries.
 const EPISODE: ([usize; 3], usize) = ([3, 84, 84], 480);
 
-/// Those of the preset `standard`.
+/// Changes of the preset `standard`.
 const KINDS: [ChangeKind; 3] =
     [ChangeKind::Crop, ChangeKind::Jitter { adjustments: 3, has_contrast: true }, ChangeKind::Flip];
 
