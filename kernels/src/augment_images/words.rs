@@ -68,7 +68,7 @@ impl ChangeKind {
                 let contrasts = drawn.iter().filter(|of| matches!(of, Adjustment::Contrast(_)));
                 assert_eq!(drawn.len(), adjustments, "adjustments of a jitter");
                 assert_eq!(contrasts.count(), usize::from(has_contrast), "contrasts of a jitter");
-                words.extend(drawn.iter().flat_map(|adjustment| of_adjustment(*adjustment)));
+                words.extend(drawn.iter().flat_map(|adjustment| adjustment_words(*adjustment)));
             }
             (Self::Rotation, Some(Change::Rotation(Rotation { cos, sin }))) => {
                 words.extend([*cos, *sin].into_iter().flat_map(parts));
@@ -100,7 +100,7 @@ impl ChangeKind {
     }
 }
 
-fn of_adjustment(adjustment: Adjustment) -> [i32; 2] {
+fn adjustment_words(adjustment: Adjustment) -> [i32; 2] {
     let bits = |factor: f32| factor.to_bits() as i32;
     match adjustment {
         Adjustment::Brightness(factor) => [BRIGHTNESS, bits(factor)],

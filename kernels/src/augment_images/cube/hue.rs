@@ -67,13 +67,13 @@ fn faded(value: u32, share: f32, part_whole: u32, part_rest: f32) -> u32 {
     let small = f32::cast_from(value)
         * (whole * part_rest + rest * (f32::cast_from(part_whole) + part_rest));
     let large = value * u32::cast_from(whole) * part_whole + 8388608u32;
-    let mut lost = large;
+    let mut decrease = large;
     if small < 0.0f32 {
-        lost -= u32::cast_from(f32::ceil(0.0f32 - small));
+        decrease -= u32::cast_from(f32::ceil(0.0f32 - small));
     } else {
-        lost += u32::cast_from(small);
+        decrease += u32::cast_from(small);
     }
-    value - (lost >> 24u32)
+    value - (decrease >> 24u32)
 }
 
 /// The colour of this hue, saturation and value.
