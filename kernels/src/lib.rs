@@ -9,7 +9,7 @@
 //! | [`conv_stack`](conv_stack()) | the blocks of [3x3 convolution, batch-norm, ReLU, 2x2 max-pool] of a Conv-4 encoder |
 //! | [`conv2d`](conv2d()) | convolutions of 1x1 to 7x7 with stride 1 or 2, and both of their gradients |
 //! | [`batch_norm`](batch_norm()) | a pass for the moments and one that normalises; in its gradient likewise |
-//! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
+//! | [`max_pool`](max_pool()), [`overlapping_max_pool`] | windows of 2x2, and of 3x3 two pixels apart; no indices are stored |
 //! | [`norm_relu`](norm_relu()) | on an accelerator: batch-norm, ReLU and max-pool, of which nothing but the result is written |
 //! | [`leaky_relu`](leaky_relu()) | a pass each way, on a host in the place of what it changes |
 //! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
@@ -138,7 +138,7 @@ pub use inverse_power::inverse_power;
 pub use leaky_relu::leaky_relu;
 pub use linear::{linear, product};
 pub use linear_stack::{LinearLayer, linear_stack};
-pub use max_pool::max_pool;
+pub use max_pool::{max_pool, overlapping_max_pool};
 pub use metrics::split_at;
 pub use norm_relu::norm_relu;
 pub use optim_step::{StepOutput, StepRule, StepState, StepTensors, optim_step};

@@ -192,13 +192,32 @@ impl<B: Backend> Block<B> {
 
 impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+        let segments = 0..self.blocks.len();
+        segments.fold(images, |x, index| self.forward_segment(index, x, statistics)).flatten(1, 3)
+    }
+
+    fn segments(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn forward_segment(
+        &self,
+        index: usize,
+        x: Tensor<B, 4>,
+        statistics: BnStatistics,
+    ) -> Tensor<B, 4> {
+        let segments = self.blocks.len();
+        assert!(index < segments, "there is no segment {index}, but {segments} from 0 on");
         let layer = |conv: &Conv2d<B>, norm: &BatchNorm<B>, x| match statistics {
             BnStatistics::Running => fused(conv, norm, x, RELU6, None),
             _ => relu6(norm.forward(convolve(conv, x), statistics)),
         };
-        let x = layer(&self.conv_stem, &self.bn0, images);
-        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, statistics));
-        global_avg_pool(layer(&self.conv_head, &self.bn1, x))
+        let x = if index == 0 { layer(&self.conv_stem, &self.bn0, x) } else { x };
+        let y = self.blocks[index].forward(x, statistics);
+        if index + 1 < segments {
+            return y;
+        }
+        global_avg_pool(layer(&self.conv_head, &self.bn1, y)).unsqueeze_dims(&[-1, -1])
     }
 
     fn draws(&self) -> bool {

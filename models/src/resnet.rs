@@ -159,16 +159,57 @@ impl<B: Backend> ResNet<B> {
     /// The maps whose means are the features, `[n, 8 * width, ceil(h / 32), ceil(w / 32)]` of images `[n, c, h, w]`; of
     /// bottlenecks four times as many.
     pub fn maps(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
-        let x = relu(self.bn1.forward(convolve(&self.conv1, images), statistics));
-        let x = overlapping_max_pool(x);
-        let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
-        stages.into_iter().flatten().fold(x, |x, block| block.forward(x, statistics))
+        (0..self.block_count()).fold(images, |x, index| self.forward_block(index, x, statistics))
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &Block<B>> {
+        [&self.layer1, &self.layer2, &self.layer3, &self.layer4].into_iter().flatten()
+    }
+
+    fn block_count(&self) -> usize {
+        self.blocks().count()
+    }
+
+    /// The block of this index, the first one behind the stem.
+    pub(crate) fn forward_block(
+        &self,
+        index: usize,
+        x: Tensor<B, 4>,
+        statistics: BnStatistics,
+    ) -> Tensor<B, 4> {
+        let x = match index {
+            0 => {
+                let stem = self.bn1.forward(convolve(&self.conv1, x), statistics);
+                overlapping_max_pool(relu(stem))
+            }
+            _ => x,
+        };
+        self.blocks().nth(index).expect("an index of a block").forward(x, statistics)
     }
 }
 
 impl<B: Backend> Encoder<B> for ResNet<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
         global_avg_pool(self.maps(images, statistics))
+    }
+
+    fn segments(&self) -> usize {
+        self.block_count()
+    }
+
+    fn forward_segment(
+        &self,
+        index: usize,
+        x: Tensor<B, 4>,
+        statistics: BnStatistics,
+    ) -> Tensor<B, 4> {
+        let segments = self.block_count();
+        assert!(index < segments, "there is no segment {index}, but {segments} from 0 on");
+        let maps = self.forward_block(index, x, statistics);
+        if index + 1 < segments {
+            return maps;
+        }
+        global_avg_pool(maps).unsqueeze_dims(&[-1, -1])
     }
 
     fn draws(&self) -> bool {

@@ -296,11 +296,14 @@ impl<B: Backend> Vit<B> {
     /// # Panics
     /// Where sides are not multiples of the patch.
     pub fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
-        self.tokens(images, DropRates::NONE)
+        let blocks = 0..self.blocks.len();
+        let x = self.embed(images, DropRates::NONE);
+        let x = blocks.fold(x, |x, index| self.forward_block(index, x, DropRates::NONE));
+        self.normalized(x)
     }
 
-    /// The tokens of [`forward`](Self::forward), of which training drops parts.
-    fn tokens(&self, images: Tensor<B, 4>, drop: DropRates) -> Tensor<B, 3> {
+    /// The tokens that the first block gets, of which training drops parts.
+    fn embed(&self, images: Tensor<B, 4>, drop: DropRates) -> Tensor<B, 3> {
         let [n, _, h, w] = images.dims();
         let patch = self.patch_embed.proj.kernel_size[0];
         let whole = |side: usize| side > 0 && side.is_multiple_of(patch);
@@ -318,11 +321,36 @@ impl<B: Backend> Vit<B> {
         if let Some(norm) = &self.norm_pre {
             x = norm.forward(x);
         }
-        let blocks = self.blocks.iter().enumerate();
-        let x = blocks.fold(dropout(x, drop.value), |x, (index, block)| {
-            block.forward(x, n, drop.for_block(index, self.blocks.len()))
-        });
-        self.norm.forward(x).reshape(shape)
+        dropout(x, drop.value).reshape(shape)
+    }
+
+    fn forward_block(&self, index: usize, x: Tensor<B, 3>, drop: DropRates) -> Tensor<B, 3> {
+        let (shape @ [n, tokens, width], drop) =
+            (x.dims(), drop.for_block(index, self.blocks.len()));
+        self.blocks[index].forward(x.reshape([n * tokens, width]), n, drop).reshape(shape)
+    }
+
+    /// Tokens after the last norm.
+    fn normalized(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let shape @ [n, tokens, width] = x.dims();
+        self.norm.forward(x.reshape([n * tokens, width])).reshape(shape)
+    }
+
+    /// The features of the tokens that the last block leaves.
+    fn features(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
+        let [n, ..] = x.dims();
+        let class = self.normalized(x).narrow(1, 0, 1).reshape([n as i64, -1]);
+        match &self.proj {
+            Some(proj) => product(class, proj.val()),
+            None => class,
+        }
+    }
+
+    fn drop_rates(&self, statistics: BnStatistics) -> DropRates {
+        match statistics {
+            BnStatistics::Track => self.drop,
+            BnStatistics::Batch | BnStatistics::Running => DropRates::NONE,
+        }
     }
 
     /// Positions of the class token, `[1, 1, width]`, and of a grid of so many rows and columns, `[1, rows * columns, width]`.
@@ -353,17 +381,29 @@ impl<B: Backend> Vit<B> {
 
 impl<B: Backend> Encoder<B> for Vit<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
-        let [n, ..] = images.dims();
-        let drop = match statistics {
-            BnStatistics::Track => self.drop,
-            BnStatistics::Batch | BnStatistics::Running => DropRates::NONE,
-        };
-        let class = self.tokens(images, drop).narrow(1, 0, 1);
-        let class = class.reshape([n as i64, -1]);
-        match &self.proj {
-            Some(proj) => product(class, proj.val()),
-            None => class,
+        let (blocks, drop) = (0..self.blocks.len(), self.drop_rates(statistics));
+        let x = self.embed(images, drop);
+        self.features(blocks.fold(x, |x, index| self.forward_block(index, x, drop)))
+    }
+
+    fn segments(&self) -> usize {
+        self.blocks.len().max(1)
+    }
+
+    fn forward_segment(
+        &self,
+        index: usize,
+        x: Tensor<B, 4>,
+        statistics: BnStatistics,
+    ) -> Tensor<B, 4> {
+        let (segments, drop) = (Encoder::segments(self), self.drop_rates(statistics));
+        assert!(index < segments, "there is no segment {index}, but {segments} from 0 on");
+        let x = if index == 0 { self.embed(x, drop) } else { x.squeeze_dim(3) };
+        let x = if index < self.blocks.len() { self.forward_block(index, x, drop) } else { x };
+        if index + 1 < segments {
+            return x.unsqueeze_dim(3);
         }
+        self.features(x).unsqueeze_dims(&[-1, -1])
     }
 
     fn draws(&self) -> bool {

@@ -133,17 +133,56 @@ impl<B: Backend> Block<B> {
 impl<B: Backend> WideResNet<B> {
     /// The maps whose means are the features, `[n, 64 * width, ceil(h / 4), ceil(w / 4)]` of images `[n, c, h, w]`.
     pub fn maps(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
-        let stages = [&self.block1, &self.block2, &self.block3];
-        let blocks = stages.into_iter().flat_map(|stage| &stage.layer);
-        let x = convolve(&self.conv1, images);
-        let x = blocks.fold(x, |x, block| block.forward(x, statistics, self.drop_rate));
-        relu(self.bn1.forward(x, statistics))
+        (0..self.block_count()).fold(images, |x, index| self.forward_block(index, x, statistics))
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &Block<B>> {
+        [&self.block1, &self.block2, &self.block3].into_iter().flat_map(|stage| &stage.layer)
+    }
+
+    fn block_count(&self) -> usize {
+        self.blocks().count()
+    }
+
+    /// The block of this index: the first one behind the stem, the last one with the last norm.
+    pub(crate) fn forward_block(
+        &self,
+        index: usize,
+        x: Tensor<B, 4>,
+        statistics: BnStatistics,
+    ) -> Tensor<B, 4> {
+        let x = if index == 0 { convolve(&self.conv1, x) } else { x };
+        let block = self.blocks().nth(index).expect("an index of a block");
+        let y = block.forward(x, statistics, self.drop_rate);
+        if index + 1 < self.block_count() {
+            return y;
+        }
+        relu(self.bn1.forward(y, statistics))
     }
 }
 
 impl<B: Backend> Encoder<B> for WideResNet<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
         global_avg_pool(self.maps(images, statistics))
+    }
+
+    fn segments(&self) -> usize {
+        self.block_count()
+    }
+
+    fn forward_segment(
+        &self,
+        index: usize,
+        x: Tensor<B, 4>,
+        statistics: BnStatistics,
+    ) -> Tensor<B, 4> {
+        let segments = self.block_count();
+        assert!(index < segments, "there is no segment {index}, but {segments} from 0 on");
+        let maps = self.forward_block(index, x, statistics);
+        if index + 1 < segments {
+            return maps;
+        }
+        global_avg_pool(maps).unsqueeze_dims(&[-1, -1])
     }
 
     fn draws(&self) -> bool {

@@ -56,6 +56,10 @@ macro_rules! with_loops {
                 gamma: &[f32], epsilon: f32, x: &[f32], dy: &mut [f32], sums: [&mut [f32]; 2]);
             moments::correlate(pair: &Correlation<'_>, out: &mut [f32]);
             moments::deviations(y: &[f32], out: &mut [f32]);
+            overlapping_windows::overlapping_gather(x: &[f32], w: usize, u: &[f32], out: &mut [f32]);
+            overlapping_windows::overlapping_pool(x: &[f32], w: usize, out: &mut [f32]);
+            overlapping_windows::overlapping_scatter(
+                x: &[f32], w: usize, dy: &[f32], dx: &mut [f32]);
             planes::plane_affine(map: Line, x: &mut [f32]);
             planes::plane_combine(of_a: Line, b: (&[f32], Line), a: &mut [f32]);
             planes::plane_correlate(g: &[f32], x: &[f32], centre: f32, out: &mut [f32]);

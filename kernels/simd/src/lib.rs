@@ -43,6 +43,7 @@ pub mod moments;
 mod narrow;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+pub mod overlapping_windows;
 pub mod padding_taps;
 pub mod pen;
 pub mod planes;

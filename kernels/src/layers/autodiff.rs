@@ -12,6 +12,7 @@ use crate::batch_norm::fused::{Normalised, normalised};
 use crate::channels::{per_channel, rows};
 use crate::conv2d::{ConvShape, Role};
 use crate::host::{unwrap, wrap};
+use crate::max_pool::Windows;
 use crate::norm_relu::composed::scaled;
 use crate::norm_relu::rectified::Rectified;
 
@@ -19,21 +20,30 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     // Which pixel of a window is taken does not change with a small change of `x`, so `x` only selects:
     // the gradient scatters, the gradient of that gathers, and so on.
 
-    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn pool(windows: Windows, x: FloatTensor<Self>) -> FloatTensor<Self> {
         let of = x.primitive.clone();
-        record::<B, C, 1>([&x], B::pool(of.clone()), |g, _| [Some(B::pool_scatter(of, g))])
+        let pooled = B::pool(windows, of.clone());
+        record::<B, C, 1>([&x], pooled, move |g, _| [Some(B::pool_scatter(windows, of, g))])
     }
 
-    fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn pool_scatter(
+        windows: Windows,
+        x: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         let x = x.primitive;
-        let dx = B::pool_scatter(x.clone(), dy.primitive.clone());
-        record::<B, C, 1>([&dy], dx, |u, _| [Some(B::pool_gather(x, u))])
+        let dx = B::pool_scatter(windows, x.clone(), dy.primitive.clone());
+        record::<B, C, 1>([&dy], dx, move |u, _| [Some(B::pool_gather(windows, x, u))])
     }
 
-    fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn pool_gather(
+        windows: Windows,
+        x: FloatTensor<Self>,
+        u: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         let x = x.primitive;
-        let taken = B::pool_gather(x.clone(), u.primitive.clone());
-        record::<B, C, 1>([&u], taken, |g, _| [Some(B::pool_scatter(x, g))])
+        let taken = B::pool_gather(windows, x.clone(), u.primitive.clone());
+        record::<B, C, 1>([&u], taken, move |g, _| [Some(B::pool_scatter(windows, x, g))])
     }
 
     // The sign selects, as a pool does. That of the output is that of the input.

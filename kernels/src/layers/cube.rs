@@ -8,7 +8,7 @@ use crate::channels::cube::{Grad, Input};
 use crate::channels::{self, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::cube::into_contiguous;
-use crate::max_pool;
+use crate::max_pool::{self, Windows};
 use crate::norm_relu::{self, Rectified};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayers
@@ -18,12 +18,20 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         into_contiguous(x)
     }
 
-    fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
-        max_pool::cube::scatter(x, dy)
+    fn pool_scatter(
+        windows: Windows,
+        x: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        max_pool::cube::scatter(windows, x, dy)
     }
 
-    fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self> {
-        max_pool::cube::gather(x, u)
+    fn pool_gather(
+        windows: Windows,
+        x: FloatTensor<Self>,
+        u: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        max_pool::cube::gather(windows, x, u)
     }
 
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -7,22 +7,35 @@ use burn_fusion::{Fusion, FusionBackend};
 use super::FusedLayers;
 use crate::conv2d::{ConvShape, Role};
 use crate::fusion::{like, record, record_floats};
+use crate::max_pool::Windows;
 use crate::norm_relu::rectified::Rectified;
 
 impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
-    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let output = (pooled(&x), x.dtype());
-        record_floats::<B, 1>("pool", [x], output, |[x]| B::pool(x))
+    fn pool(windows: Windows, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let output = (pooled(windows, &x), x.dtype());
+        record_floats::<B, 1>("pool", [x], output, move |[x]| B::pool(windows, x))
     }
 
-    fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn pool_scatter(
+        windows: Windows,
+        x: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         let output = like(&x);
-        record_floats::<B, 2>("pool_scatter", [x, dy], output, |[x, dy]| B::pool_scatter(x, dy))
+        record_floats::<B, 2>("pool_scatter", [x, dy], output, move |[x, dy]| {
+            B::pool_scatter(windows, x, dy)
+        })
     }
 
-    fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self> {
-        let output = (pooled(&x), x.dtype());
-        record_floats::<B, 2>("pool_gather", [x, u], output, |[x, u]| B::pool_gather(x, u))
+    fn pool_gather(
+        windows: Windows,
+        x: FloatTensor<Self>,
+        u: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        let output = (pooled(windows, &x), x.dtype());
+        record_floats::<B, 2>("pool_gather", [x, u], output, move |[x, u]| {
+            B::pool_gather(windows, x, u)
+        })
     }
 
     fn laid_out(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -66,7 +79,8 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         [centre, scale, shift]: [FloatTensor<Self>; 3],
         after: Rectified,
     ) -> FloatTensor<Self> {
-        let output = (if after.pool { pooled(&x) } else { x.shape() }, x.dtype());
+        let output =
+            (if after.pool { pooled(Windows::Adjacent, &x) } else { x.shape() }, x.dtype());
         let inputs = [x, centre, scale, shift];
         record_floats::<B, 4>("activate", inputs, output, move |[x, map @ ..]| {
             B::activate(x, map, after)
@@ -116,9 +130,10 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
     }
 }
 
-fn pooled(x: &impl TensorMetadata) -> Shape {
+fn pooled(windows: Windows, x: &impl TensorMetadata) -> Shape {
     let [n, c, h, w] = x.shape().dims();
-    Shape::new([n, c, h / 2, w / 2])
+    let [rows, columns] = windows.count([h, w]);
+    Shape::new([n, c, rows, columns])
 }
 
 fn by_channel(x: &impl TensorMetadata) -> (Shape, DType) {

@@ -8,35 +8,48 @@ use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
 use crate::environment::chosen;
 use crate::host::{HostBackend, consume, elements, write_like, write_shape};
+use crate::max_pool::Windows;
 
 impl<B: HostBackend> FusedLayers for B {
-    fn pool(x: FloatTensor<B>) -> FloatTensor<B> {
+    fn pool(windows: Windows, x: FloatTensor<B>) -> FloatTensor<B> {
         let ([n, c, h, w], body) = (x.shape().dims(), chosen());
-        let (of_x, plane) = (elements::<B>(&x), h * w);
-        let y = channels::planes(n * c, [(h / 2) * (w / 2), plane], |p, y| {
-            body.pool(&of_x[p * plane..][..plane], w, y);
+        let ([rows, columns], of_x, plane) = (windows.count([h, w]), elements::<B>(&x), h * w);
+        let y = channels::planes(n * c, [rows * columns, plane], |p, y| {
+            let x = &of_x[p * plane..][..plane];
+            match windows {
+                Windows::Adjacent => body.pool(x, w, y),
+                Windows::Overlapping => body.overlapping_pool(x, w, y),
+            }
         });
-        write_like::<B, 4>(&x, y, [n, c, h / 2, w / 2])
+        write_like::<B, 4>(&x, y, [n, c, rows, columns])
     }
 
-    fn pool_scatter(x: FloatTensor<B>, dy: FloatTensor<B>) -> FloatTensor<B> {
+    fn pool_scatter(windows: Windows, x: FloatTensor<B>, dy: FloatTensor<B>) -> FloatTensor<B> {
         let (shape @ [n, c, h, w], body) = (x.shape().dims(), chosen());
         let [of_x, dy] = [&x, &dy].map(elements::<B>);
-        let (plane, pooled) = (h * w, (h / 2) * (w / 2));
+        let (plane, pooled) = (h * w, windows.count([h, w]).iter().product());
         let dx = channels::planes(n * c, [plane; 2], |p, dx| {
-            body.scatter(&of_x[p * plane..][..plane], w, &dy[p * pooled..][..pooled], dx);
+            let (x, dy) = (&of_x[p * plane..][..plane], &dy[p * pooled..][..pooled]);
+            match windows {
+                Windows::Adjacent => body.scatter(x, w, dy, dx),
+                Windows::Overlapping => body.overlapping_scatter(x, w, dy, dx),
+            }
         });
         write_like::<B, 4>(&x, dx, shape)
     }
 
-    fn pool_gather(x: FloatTensor<B>, u: FloatTensor<B>) -> FloatTensor<B> {
+    fn pool_gather(windows: Windows, x: FloatTensor<B>, u: FloatTensor<B>) -> FloatTensor<B> {
         let ([n, c, h, w], body) = (x.shape().dims(), chosen());
         let ([of_x, u], plane) = ([&x, &u].map(elements::<B>), h * w);
-        let y = channels::planes(n * c, [(h / 2) * (w / 2), plane], |p, y| {
+        let [rows, columns] = windows.count([h, w]);
+        let y = channels::planes(n * c, [rows * columns, plane], |p, y| {
             let [x, u] = [&of_x, &u].map(|of| &of[p * plane..][..plane]);
-            body.gather(x, w, u, y);
+            match windows {
+                Windows::Adjacent => body.gather(x, w, u, y),
+                Windows::Overlapping => body.overlapping_gather(x, w, u, y),
+            }
         });
-        write_like::<B, 4>(&x, y, [n, c, h / 2, w / 2])
+        write_like::<B, 4>(&x, y, [n, c, rows, columns])
     }
 
     fn leaky(x: FloatTensor<B>, slope: f64) -> FloatTensor<B> {

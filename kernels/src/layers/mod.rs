@@ -21,6 +21,7 @@ use crate::fallback::{all_taken, goes_into_f32};
 use crate::global_avg_pool::reference::global_avg_pool;
 use crate::host::{unwrap, wrap};
 use crate::leaky_relu::reference::by_sign;
+use crate::max_pool::Windows;
 use crate::norm_relu::composed;
 use crate::norm_relu::rectified::Rectified;
 use crate::registry::{self, function_table};
@@ -34,16 +35,24 @@ pub trait FusedLayers: Backend {
         x
     }
 
-    /// The largest value of every 2x2 window of `x` `[n, c, h, w]`.
-    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::pool_gather(x.clone(), x)
+    /// The largest value of every window of `x` `[n, c, h, w]`.
+    fn pool(windows: Windows, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::pool_gather(windows, x.clone(), x)
     }
 
-    /// `dy` at the first largest pixel of every window of `x`, zero elsewhere; linear in `dy`.
-    fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// The sum of `dy` of the windows of `x` whose first largest pixel a pixel is; linear in `dy`.
+    fn pool_scatter(
+        windows: Windows,
+        x: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
 
     /// `u` at the first largest pixel of every window of `x`; linear in `u`.
-    fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn pool_gather(
+        windows: Windows,
+        x: FloatTensor<Self>,
+        u: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
 
     /// `x` where it is positive or NaN, `slope * x` elsewhere.
     fn leaky(x: FloatTensor<Self>, slope: f64) -> FloatTensor<Self> {
@@ -140,7 +149,7 @@ function_table! {
     LayerTable of FusedLayers {
         pub has_tf32: fn(&B::Device) -> bool,
         pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
-        pub pool: fn(FloatTensor<B>) -> FloatTensor<B>,
+        pub pool: fn(Windows, FloatTensor<B>) -> FloatTensor<B>,
         pub leaky: fn(FloatTensor<B>, f64) -> FloatTensor<B>,
         pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,
         pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,

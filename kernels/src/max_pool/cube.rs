@@ -4,6 +4,7 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::Windows;
 use crate::cube::{elementwise, empty, empty_like, into_contiguous, launch, unit_below};
 
 /// A pixel that a window takes, and what is made of it.
@@ -38,12 +39,18 @@ pub fn argmax<F: Float>(
     for place in 1..4usize {
         let place = first + comptime!(place / 2) * w + comptime!(place % 2);
         let other = pixel::<F>(x[place], centre, scale, shift, mapped);
-        if other > value || (other.is_nan() && !value.is_nan()) {
+        if beats(other, value) {
             at = place;
             value = other;
         }
     }
     Argmax { at, value }
+}
+
+/// True if a pixel is taken in place of one before it; NaN is the largest.
+#[cube]
+fn beats(other: f32, value: f32) -> bool {
+    other > value || (other.is_nan() && !value.is_nan())
 }
 
 /// The place of the first largest pixel of a window.
@@ -59,6 +66,98 @@ pub fn first_pixel(window: usize, h: usize, w: usize) -> usize {
     let row = window / across;
     let plane = row / (h / 2);
     (plane * h + row % (h / 2) * 2) * w + window % across * 2
+}
+
+/// The place of the first largest pixel of the 3x3 window around a pixel, in the plane that begins at `plane`. A pixel
+/// beyond the edge is the nearest one on it, which changes neither the value nor the first that has it.
+#[cube]
+fn overlapping_largest<F: Float>(
+    x: &Array<F>,
+    plane: usize,
+    row: usize,
+    column: usize,
+    h: usize,
+    w: usize,
+) -> usize {
+    let mut at = plane + nearest(row, h) * w + nearest(column, w);
+    let mut value = f32::cast_from(x[at]);
+    #[unroll]
+    for place in 1..9usize {
+        let line = nearest(row + comptime!(place / 3), h);
+        let other_at = plane + line * w + nearest(column + comptime!(place % 3), w);
+        let other = f32::cast_from(x[other_at]);
+        if beats(other, value) {
+            at = other_at;
+            value = other;
+        }
+    }
+    at
+}
+
+/// The row or column of the number before this one, or the nearest on an edge.
+#[cube]
+fn nearest(number: usize, size: usize) -> usize {
+    min(max(number, 1usize) - 1, size - 1)
+}
+
+/// The overlapping window of this number over all planes: its first largest pixel.
+#[cube]
+fn overlapping_pixel<F: Float>(x: &Array<F>, window: usize, h: usize, w: usize) -> usize {
+    let (rows, columns) = (h.div_ceil(2), w.div_ceil(2));
+    let line = window / columns;
+    let plane = line / rows * h * w;
+    overlapping_largest(x, plane, line % rows * 2, window % columns * 2, h, w)
+}
+
+/// [`taken_kernel`] of overlapping windows.
+#[cube(launch_unchecked)]
+fn overlapping_taken_kernel<F: Float>(
+    x: &Array<F>,
+    values: &Array<F>,
+    taken: &mut Array<F>,
+    windows: usize,
+    h: usize,
+    w: usize,
+    #[define(F)] _dtype: StorageType,
+) {
+    let window = unit_below(windows);
+    taken[window] = values[overlapping_pixel(x, window, h, w)];
+}
+
+/// A unit for each pixel: the sum of `dy` over the windows whose first largest pixel it is. One of an odd row is in the
+/// windows above and below, one of an odd column in those beside it.
+#[cube(launch_unchecked)]
+fn overlapping_scattered_kernel<F: Float>(
+    x: &Array<F>,
+    dy: &Array<F>,
+    dx: &mut Array<F>,
+    pixels: usize,
+    h: usize,
+    w: usize,
+    #[define(F)] _dtype: StorageType,
+) {
+    let pixel = unit_below(pixels);
+    let line = pixel / w;
+    let (plane, row, column) = (line / h, line % h, pixel % w);
+    let (rows, columns) = (h.div_ceil(2), w.div_ceil(2));
+    let mut sum = 0.0f32;
+    #[unroll]
+    for place in 0..4usize {
+        let down = comptime!(place / 2);
+        let right = comptime!(place % 2);
+        let window_row = row / 2 + down;
+        let window_column = column / 2 + right;
+        // An even row or column lies in the windows of its half alone.
+        let has_pixel =
+            (comptime!(down == 0) || row % 2 == 1) && (comptime!(right == 0) || column % 2 == 1);
+        if has_pixel && window_row < rows && window_column < columns {
+            let at = overlapping_largest(x, plane * h * w, window_row * 2, window_column * 2, h, w);
+            if at == pixel {
+                sum += f32::cast_from(dy[(plane * rows + window_row) * columns + window_column]);
+            }
+        }
+    }
+    dx[pixel] = F::cast_from(sum);
 }
 
 /// A unit for each window: the element of `values` at its first largest pixel.
@@ -100,10 +199,11 @@ fn scattered_kernel<F: Float>(
     dx[pixel] = value;
 }
 
-pub fn gather<R: CubeRuntime>(x: CubeTensor<R>, u: CubeTensor<R>) -> CubeTensor<R> {
+pub fn gather<R: CubeRuntime>(over: Windows, x: CubeTensor<R>, u: CubeTensor<R>) -> CubeTensor<R> {
     let [x, u] = [x, u].map(into_contiguous);
     let [n, c, h, w] = x.meta.shape().dims();
-    let taken = empty(&x, [n, c, h / 2, w / 2], x.dtype);
+    let [rows, columns] = over.count([h, w]);
+    let taken = empty(&x, [n, c, rows, columns], x.dtype);
     let windows = taken.meta.num_elements();
     if windows == 0 {
         return taken;
@@ -111,13 +211,23 @@ pub fn gather<R: CubeRuntime>(x: CubeTensor<R>, u: CubeTensor<R>) -> CubeTensor<
     // SAFETY: `x` and `u` have planes of `h` rows of `w` pixels, every window lies in one of them,
     // and units stop at the last window.
     unsafe {
-        launch!(taken_kernel, elementwise(&x.client, windows);
-            x, u, taken; windows, h, w, x.dtype.into());
+        match over {
+            Windows::Adjacent => launch!(taken_kernel, elementwise(&x.client, windows);
+                x, u, taken; windows, h, w, x.dtype.into()),
+            Windows::Overlapping => {
+                launch!(overlapping_taken_kernel, elementwise(&x.client, windows);
+                    x, u, taken; windows, h, w, x.dtype.into())
+            }
+        }
     }
     taken
 }
 
-pub fn scatter<R: CubeRuntime>(x: CubeTensor<R>, dy: CubeTensor<R>) -> CubeTensor<R> {
+pub fn scatter<R: CubeRuntime>(
+    over: Windows,
+    x: CubeTensor<R>,
+    dy: CubeTensor<R>,
+) -> CubeTensor<R> {
     let [x, dy] = [x, dy].map(into_contiguous);
     let [_, _, h, w] = x.meta.shape().dims();
     let dx = empty_like(&x);
@@ -127,8 +237,14 @@ pub fn scatter<R: CubeRuntime>(x: CubeTensor<R>, dy: CubeTensor<R>) -> CubeTenso
     }
     // SAFETY: as in `gather`; `dy` has an element a window, and units stop at the last pixel.
     unsafe {
-        launch!(scattered_kernel, elementwise(&x.client, pixels);
-            x, dy, dx; pixels, h, w, x.dtype.into());
+        match over {
+            Windows::Adjacent => launch!(scattered_kernel, elementwise(&x.client, pixels);
+                x, dy, dx; pixels, h, w, x.dtype.into()),
+            Windows::Overlapping => {
+                launch!(overlapping_scattered_kernel, elementwise(&x.client, pixels);
+                    x, dy, dx; pixels, h, w, x.dtype.into())
+            }
+        }
     }
     dx
 }

@@ -8,6 +8,7 @@ use super::rectified::Rectified;
 use crate::batch_norm::fused::moment_grad;
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
+use crate::max_pool::Windows;
 
 pub fn activate<B: FusedLayers>(
     x: FloatTensor<B>,
@@ -15,7 +16,7 @@ pub fn activate<B: FusedLayers>(
     after: Rectified,
 ) -> FloatTensor<B> {
     let v = B::channel_affine(x, map);
-    let taken = wrap::<B, 4>(if after.pool { B::pool(v) } else { v });
+    let taken = wrap::<B, 4>(if after.pool { B::pool(Windows::Adjacent, v) } else { v });
     // As `spread` has it: a backend's own ReLU may take NaN for silent.
     let silent = taken.clone().lower_equal_elem(0.0);
     unwrap(taken.mask_fill(silent, 0.0))
@@ -60,10 +61,10 @@ fn spread<B: FusedLayers>(
     let of = dz.dtype();
     let [x, dz] = [x, dz].map(|map| wrap::<B, 4>(map).cast(FloatDType::F32));
     let v = B::channel_affine(unwrap(x), map);
-    let taken = if after.pool { B::pool(v.clone()) } else { v.clone() };
+    let taken = if after.pool { B::pool(Windows::Adjacent, v.clone()) } else { v.clone() };
     let silent = wrap::<B, 4>(taken).lower_equal_elem(0.0);
     let dz = unwrap(dz.mask_fill(silent, 0.0));
-    let dv = if after.pool { B::pool_scatter(v, dz) } else { dz };
+    let dv = if after.pool { B::pool_scatter(Windows::Adjacent, v, dz) } else { dz };
     unwrap(wrap::<B, 4>(dv).cast(of))
 }
 

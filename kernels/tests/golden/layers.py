@@ -1,4 +1,4 @@
-"""Golden values of single layers: convolutions of 3x3 and 1x1, batch-norm and max-pool.
+"""Golden values of single layers: convolutions of 3x3 and 1x1, batch-norm and max-pools.
 
     python kernels/tests/golden/layers.py
 
@@ -31,6 +31,10 @@ def max_pool(x):
     return F.max_pool2d(x, 2)
 
 
+def overlapping_max_pool(x):
+    return F.max_pool2d(x, 3, stride=2, padding=1)
+
+
 def convolution(stride, padding):
     return lambda x, weight, bias: F.conv2d(x, weight, bias, stride, padding)
 
@@ -52,6 +56,7 @@ def draw_cases():
     x[0, 0, :2, :2] = 0.25
     x[1, 1, 2, 4] = x[1, 1, 3, 5] = 4.0
     yield "max_pool", max_pool, {"x": x}
+    yield "overlapping_max_pool", overlapping_max_pool, {"x": x}
 
 
 def differentiated(layer, operands, output_gradient):

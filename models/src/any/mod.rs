@@ -210,13 +210,15 @@ impl<B: Backend> Encoder<B> for AnyEncoder<B> {
     ) -> Tensor<B, 4> {
         let x = if index == 0 { self.normalized(x) } else { x };
         if self.is_flat() && index + 1 == self.segments() {
-            let flat = match &self.network {
-                Network::ResNet12(network) => {
-                    network.forward_block(index, x, statistics).flatten(1, 3)
+            let maps = match &self.network {
+                Network::ResNet12(network) => network.forward_block(index, x, statistics),
+                Network::ResNet(network) => network.forward_block(index, x, statistics),
+                Network::WideResNet(network) => network.forward_block(index, x, statistics),
+                Network::Conv4(_) | Network::EfficientNetLite(_) | Network::Vit(_) => {
+                    unreachable!("it is not flat")
                 }
-                _ => self.flat(x, statistics),
             };
-            return flat.unsqueeze_dims(&[-1, -1]);
+            return maps.flatten::<2>(1, 3).unsqueeze_dims(&[-1, -1]);
         }
         with_network!(&self.network, network => network.forward_segment(index, x, statistics))
     }

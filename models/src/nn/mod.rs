@@ -8,7 +8,6 @@ mod dropout;
 mod film;
 mod layer_norm;
 mod linear;
-mod overlapping_max_pool;
 mod running_average;
 
 pub use batch_norm::{BatchNorm, BatchNormConfig, BnStatistics, RUNNING_AVERAGES};
@@ -16,11 +15,10 @@ pub use draw::{draw, drawn};
 pub use drop_block::drop_block;
 pub(crate) use dropout::{checked_drop_rate, is_drop_rate};
 pub use dropout::{drop_path, dropout};
-pub use fewshot_kernels::{global_avg_pool, leaky_relu, max_pool};
+pub use fewshot_kernels::{global_avg_pool, leaky_relu, max_pool, overlapping_max_pool};
 pub use film::{Film, FilmConfig};
 pub(crate) use layer_norm::LayerNorm;
 pub use linear::{Linear, LinearConfig};
-pub(crate) use overlapping_max_pool::overlapping_max_pool;
 pub use running_average::RunningAverage;
 
 use burn::tensor::Tensor;

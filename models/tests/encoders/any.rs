@@ -1,7 +1,8 @@
 //! An [`AnyEncoder`] of a network is this network.
 
 use fewshot_models::{
-    AnyEncoder, EncoderConfig, Normalization, Readout, ResNet12, ResNet12Config, WideResNetConfig,
+    AnyEncoder, EncoderConfig, Normalization, Readout, ResNet12, ResNet12Config, VitConfig,
+    VitFamily, WideResNetConfig,
 };
 
 use super::*;
@@ -80,6 +81,33 @@ fn features_of_a_residual_network_are_all_pixels_of_its_last_maps_or_their_means
     let flat = EncoderConfig::named("efficientnet-lite0", [3, 32, 32]).unwrap();
     let text = flat.with_readout(Readout::Flatten).check().unwrap_err().to_string();
     assert!(text.starts_with("efficientnet-lite0 has no maps"), "{text}");
+}
+
+#[test]
+fn segments_one_after_the_other_are_the_network() {
+    let device = Default::default();
+    let wide = WideResNetConfig::new().with_blocks(2).with_width(1).init::<Flex>(&device);
+    let vit = VitConfig::new(VitFamily::DinoV2, 4, 3, 8, 2, 2).init::<Flex>(&device);
+    let lite = EncoderConfig::named("efficientnet-lite0", [3, 32, 32]).unwrap();
+    let resnet = EncoderConfig::named("resnet18", [3, 32, 32]).unwrap();
+    for (encoder, count) in [
+        (AnyEncoder::from(narrow()), 4),
+        (wide.into(), 6),
+        (vit.into(), 2),
+        (lite.init(&device), 16),
+        (resnet.init(&device), 8),
+    ] {
+        let name = encoder.architecture();
+        assert_eq!(encoder.segments(), count, "{name}");
+        for statistics in [BnStatistics::Batch, BnStatistics::Running] {
+            let images = uniform(3, [2, 3, 32, 32]);
+            let features = read(encoder.encode(images.clone(), statistics));
+            let segments =
+                (0..count).fold(images, |x, index| encoder.forward_segment(index, x, statistics));
+            assert_eq!(segments.dims()[2..], [1, 1], "{name}");
+            assert_eq!(read(segments), features, "{name}");
+        }
+    }
 }
 
 #[test]

@@ -66,7 +66,13 @@ fn affine<B: AutodiffBackend>(shape: [usize; 4], device: &B::Device) -> [Tensor<
 pub(super) fn max_pool<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
     let passes = 1.25 + 2.25;
-    in_each_type("max_pool", ["2x2", "2x2 f16"], shape, passes, kernels::max_pool::<B>, device)
+    let adjacent = kernels::max_pool::<B>;
+    let overlapping = kernels::overlapping_max_pool::<B>;
+    let cases = in_each_type("max_pool", ["2x2", "2x2 f16"], shape, passes, adjacent, device);
+    cases
+        .into_iter()
+        .chain(in_each_type("max_pool", ["3x3", "3x3 f16"], shape, passes, overlapping, device))
+        .collect()
 }
 
 pub(super) fn global_avg_pool<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {

@@ -27,7 +27,7 @@ pub(crate) enum Operation {
     BatchNorm,
     /// Batch normalisation, ReLU and pool in one
     NormRelu,
-    /// A 2x2 max-pool on its own
+    /// A max-pool on its own, of 2x2 and of 3x3
     MaxPool,
     /// The mean over all pixels
     GlobalAvgPool,

@@ -10,8 +10,9 @@ use fewshot_kernels::batch_norm::NormStatistics;
 use fewshot_kernels::{
     Coefficient, ConvBlock, LinearLayer, Metric, Precision, StackOptions, Statistics, TaskLoss,
     axpy_all, batch_norm, conv_stack, conv2d, episode_proto_loss, global_avg_pool, inverse_power,
-    leaky_relu, linear, linear_stack, max_pool, norm_relu, product, proto_loss, prototypes,
-    rank_update, scaled_all, scores, summed_all, task_loss, tiled_all, weighted_sums,
+    leaky_relu, linear, linear_stack, max_pool, norm_relu, overlapping_max_pool, product,
+    proto_loss, prototypes, rank_update, scaled_all, scores, summed_all, task_loss, tiled_all,
+    weighted_sums,
 };
 
 use crate::judge::read;
@@ -64,13 +65,14 @@ pub fn layers_refuse_images_without_elements<B: AutodiffBackend>() {
             stride: 1,
             pool: true,
         };
-        let refused: [(&str, &dyn Fn()); 6] = [
+        let refused: [(&str, &dyn Fn()); 7] = [
             ("conv2d", &|| drop(conv2d(x(), weight(), None, 1, 1))),
             ("batch_norm", &|| drop(batch_norm(x(), None, None, NormStatistics::Batch, 1e-5))),
             ("norm_relu", &|| {
                 drop(norm_relu(x(), None, None, NormStatistics::Batch, 1e-5, true));
             }),
             ("max_pool", &|| drop(max_pool(x()))),
+            ("overlapping_max_pool", &|| drop(overlapping_max_pool(x()))),
             ("global_avg_pool", &|| drop(global_avg_pool(x()))),
             ("conv_stack", &|| {
                 drop(conv_stack(x(), &[block()], Statistics::Batch, StackOptions::default()));

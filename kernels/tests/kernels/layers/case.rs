@@ -6,6 +6,7 @@ use fewshot_kernels::conv_stack::Moments;
 use fewshot_kernels::norm_relu::Rectified;
 use fewshot_kernels::{
     NormStatistics, batch_norm, conv2d, global_avg_pool, leaky_relu, linear, max_pool, norm_relu,
+    overlapping_max_pool,
 };
 use fewshot_kernels::{
     batch_norm as norm, conv2d as conv, global_avg_pool as average, norm_relu as rectified,
@@ -24,6 +25,8 @@ pub enum Layer {
     NormRelu { running: bool, epsilon: f64, pool: bool },
     /// `x`.
     MaxPool,
+    /// `x`.
+    OverlappingMaxPool,
     /// `x`.
     Average,
     /// `x`.
@@ -180,6 +183,12 @@ impl Case {
             Layer::MaxPool => match by {
                 By::Kernels => max_pool(x()).flatten(0, 3),
                 By::Reference => fewshot_kernels::max_pool::reference::max_pool(x()).flatten(0, 3),
+            },
+            Layer::OverlappingMaxPool => match by {
+                By::Kernels => overlapping_max_pool(x()).flatten(0, 3),
+                By::Reference => {
+                    fewshot_kernels::max_pool::reference::overlapping_max_pool(x()).flatten(0, 3)
+                }
             },
             Layer::Average => match by {
                 By::Kernels => global_avg_pool(x()).flatten(0, 1),

@@ -42,6 +42,7 @@ impl Golden {
             convolution(1, 2),
             ("batch_norm".to_string(), norm, &["x", "gamma", "beta"]),
             ("max_pool".to_string(), Layer::MaxPool, &["x"]),
+            ("overlapping_max_pool".to_string(), Layer::OverlappingMaxPool, &["x"]),
         ];
         let case = |(name, layer, operands): (String, _, &[&'static str])| {
             let operands = operands.iter().map(|operand| self.operand(&name, operand)).collect();

@@ -3,7 +3,7 @@
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot_kernels::{Route, max_pool, route};
+use fewshot_kernels::{Route, max_pool, overlapping_max_pool, route};
 
 use super::case::{By, Case, Layer, Layout};
 pub use super::differences::gradients_are_central_differences;
@@ -168,14 +168,18 @@ pub fn plain(layer: Layer, layout: Layout, x: [usize; 4]) -> Case {
 
 pub fn pools_and_averages_equal_the_reference<B: AutodiffBackend>() {
     for x in [[1, 1, 2, 2], [3, 31, 5, 7], [2, 33, 4, 6], [9, 2, 7, 2], [1, 2, 71, 66]] {
-        for layer in [Layer::MaxPool, Layer::Average] {
+        for layer in [Layer::MaxPool, Layer::OverlappingMaxPool, Layer::Average] {
             assert_equal_to_judge::<B>(&plain(layer, Layout::Contiguous, x));
         }
         // Three values only: most windows have equal ones.
-        let ties = plain(Layer::MaxPool, Layout::Contiguous, x).with("x", |_, v| v.round());
-        assert_equal_to_judge::<B>(&ties);
+        for layer in [Layer::MaxPool, Layer::OverlappingMaxPool] {
+            let ties = plain(layer, Layout::Contiguous, x).with("x", |_, v| v.round());
+            assert_equal_to_judge::<B>(&ties);
+        }
     }
-    assert_equal_to_judge::<B>(&plain(Layer::Average, Layout::Contiguous, [3, 5, 1, 1]));
+    for layer in [Layer::OverlappingMaxPool, Layer::Average] {
+        assert_equal_to_judge::<B>(&plain(layer, Layout::Contiguous, [3, 5, 1, 1]));
+    }
 }
 
 pub fn leaky_relus_equal_the_reference<B: AutodiffBackend>() {
@@ -217,6 +221,7 @@ pub fn permuted_and_expanded_operands_equal_the_reference<B: AutodiffBackend>() 
         assert_equal_to_judge::<B>(&norm(layout, x, false));
         assert_equal_to_judge::<B>(&norm(layout, x, true));
         assert_equal_to_judge::<B>(&plain(Layer::MaxPool, layout, x));
+        assert_equal_to_judge::<B>(&plain(Layer::OverlappingMaxPool, layout, x));
         assert_equal_to_judge::<B>(&plain(Layer::Average, layout, x));
     }
 }
@@ -244,9 +249,16 @@ pub fn a_nan_reaches_every_pool_that_holds_it<B: AutodiffBackend>() {
         let case = plain(Layer::MaxPool, Layout::Contiguous, [1, 2, 4, 4]);
         let case = case.with("x", |i, value| if i == place { f32::NAN } else { value });
         let x = case.leaves::<B::InnerBackend>().remove(0).reshape([1, 2, 4, 4]);
-        let found = read(max_pool(x));
-        let nans: Vec<_> = found.iter().map(|value| value.is_nan()).collect();
-        assert_eq!(nans, [true, false, false, false, false, false, false, false]);
+        let nans =
+            |pooled| read(pooled).iter().map(|value: &f32| value.is_nan()).collect::<Vec<_>>();
+        assert_eq!(
+            nans(max_pool(x.clone())),
+            [true, false, false, false, false, false, false, false]
+        );
+        // An odd row or column is in two windows.
+        let (down, right) = (place >= 4, place % 4 == 1);
+        let expected = [true, right, down, down && right, false, false, false, false];
+        assert_eq!(nans(overlapping_max_pool(x)), expected);
     }
 }
 

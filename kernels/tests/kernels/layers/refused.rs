@@ -3,7 +3,9 @@
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use fewshot_kernels::conv_stack::Moments;
-use fewshot_kernels::{NormStatistics, batch_norm, conv2d, global_avg_pool, linear, max_pool};
+use fewshot_kernels::{
+    NormStatistics, batch_norm, conv2d, global_avg_pool, linear, max_pool, overlapping_max_pool,
+};
 
 use crate::refusal::refusal;
 
@@ -71,6 +73,7 @@ fn a_pool_needs_a_window() {
     let found = [0, 3, 4, 6];
     let wanted = "a pool needs images with pixels, found the shape [0, 3, 4, 6]";
     assert_refused(|| max_pool(tensor(found)), wanted);
+    assert_refused(|| overlapping_max_pool(tensor(found)), wanted);
     assert_refused(|| global_avg_pool(tensor(found)), wanted);
 }
 
