@@ -1,5 +1,5 @@
-//! Peak memory and time of the gradient of a prototypical network with eight blocks, kept whole and
-//! by segments, in turns.
+//! Peak memory and time of the gradient of a prototypical network, kept whole and by segments, in turns: with eight
+//! blocks of a Conv-4, with residual networks and with a vision transformer.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use fewshot::data::ImageShape;
 use fewshot::hardware::{Bytes, Checkpointing, CountingAllocator, MemoryScope, release};
-use fewshot::models::Conv4;
+use fewshot::models::{AnyEncoder, EncoderConfig};
 use fewshot::precision::LossScale;
 use fewshot::prelude::*;
 
@@ -31,27 +31,42 @@ fn deep(side: usize, channels: usize) -> Conv4Config {
 
 fn main() {
     // The whole, or, where cargo only tests that benches run, something small.
-    let (config, meta_batches, rounds) = match std::env::args().any(|word| word == "--bench") {
-        true => (deep(84, 64), vec![1, 4], 3),
-        false => (deep(16, 4), vec![2], 1),
+    let named = |name, side| EncoderConfig::named(name, [3, side, side]).expect("a network");
+    let (cases, rounds) = match std::env::args().any(|word| word == "--bench") {
+        true => {
+            let others = [("resnet12", 84), ("wrn-28-10", 32), ("resnet18", 84), ("dinov2-s", 98)];
+            let deep: EncoderConfig = deep(84, 64).into();
+            let others = others.map(|(name, side)| (named(name, side), 1));
+            ([(deep.clone(), 1), (deep, 4)].into_iter().chain(others).collect(), 3)
+        }
+        false => (vec![(deep(16, 4).into(), 2), (named("resnet10", 16), 1)], 1),
     };
-    let device = Default::default();
-    B::seed(&device, 1);
-    let encoder = config.init::<B>(&device);
-    let [channels, height, width] = config.image;
-    let sampler = noise(ImageShape::new(channels, height, width))
-        .sampler(Protocol::new(5, 1).with_queries(5), 1)
-        .expect("the protocol fits the images");
-    println!("{}, {}", encoder.architecture(), Protocol::new(5, 1).with_queries(5));
-    println!("{:<8}{:<12}{:>12}{:>16}{:>24}", "tasks", "kept", "peak", "median", "least to most");
-    for tasks in meta_batches {
-        let taken = measure(&encoder, &sampler, tasks, rounds);
-        print(tasks, &taken);
+    for (config, tasks) in cases {
+        measured(&config, tasks, rounds);
     }
 }
 
+fn measured(config: &EncoderConfig, tasks: u64, rounds: usize) {
+    let device = Default::default();
+    B::seed(&device, 1);
+    let encoder = config.init::<B>(&device);
+    let [channels, height, width] = config.image();
+    let protocol = Protocol::new(5, 1).with_queries(5);
+    let sampler = noise(ImageShape::new(channels, height, width))
+        .sampler(protocol, 1)
+        .expect("the protocol fits the images");
+    println!("{}, {height}x{width}, {protocol}", encoder.architecture());
+    println!("{:<8}{:<12}{:>12}{:>16}{:>24}", "tasks", "kept", "peak", "median", "least to most");
+    print(tasks, &measure(&encoder, &sampler, tasks, rounds));
+}
+
 /// A first round warms up and does not count.
-fn measure(encoder: &Conv4<B>, sampler: &EpisodeSampler, tasks: u64, rounds: usize) -> [Taken; 2] {
+fn measure(
+    encoder: &AnyEncoder<B>,
+    sampler: &EpisodeSampler,
+    tasks: u64,
+    rounds: usize,
+) -> [Taken; 2] {
     let device = Default::default();
     let batch = sampler.batch::<B>(0..tasks, &device);
     let learners = WAYS.map(|way| ProtoNet::new(encoder.clone()).with_checkpointing(way));
