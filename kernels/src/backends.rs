@@ -11,6 +11,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 
 use crate::axpy::Axpy;
 use crate::conv_stack::StackCall;
+use crate::depthwise::Depthwise;
 use crate::grad_stats::GradStatsCall;
 use crate::host::HostBackend;
 use crate::inference::attention::Attention;
@@ -76,7 +77,7 @@ bodies! {
 
 bodies! {
     /// On a host at every level of autodiff.
-    add_sums: Axpy
+    add_sums: Axpy, Depthwise
 }
 
 #[cfg(feature = "cube")]

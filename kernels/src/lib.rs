@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`conv_stack`](conv_stack()) | the blocks of [3x3 convolution, batch-norm, ReLU, 2x2 max-pool] of a Conv-4 encoder |
 //! | [`conv2d`](conv2d()) | convolutions of 1x1 to 7x7 with stride 1 or 2, and both of their gradients |
+//! | [`depthwise`](depthwise()) | on a host: convolutions of each channel by itself with windows of 3 and 5, and both of their gradients |
 //! | [`batch_norm`](batch_norm()) | a pass for the moments and one that normalises; in its gradient likewise |
 //! | [`max_pool`](max_pool()), [`overlapping_max_pool`] | windows of 2x2, and of 3x3 two pixels apart; no indices are stored |
 //! | [`norm_relu`](norm_relu()) | on an accelerator: batch-norm, ReLU and max-pool, of which nothing but the result is written |
@@ -69,6 +70,7 @@ pub mod conv2d;
 pub mod conv_stack;
 #[cfg(feature = "cube")]
 mod cube;
+pub mod depthwise;
 pub mod distances;
 mod environment;
 mod fallback;
@@ -109,6 +111,7 @@ pub mod tiling;
 mod twice_differentiable;
 mod variadic_op;
 mod weighted_sums;
+mod zero_padded;
 
 pub use alloc_counter::{CountingAllocator, PeakWatch};
 pub use augment_images::{AugmentCall, augment_images};
@@ -119,6 +122,7 @@ pub use backends::register_host;
 pub use batch_norm::{NormStatistics, batch_norm};
 pub use conv_stack::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};
 pub use conv2d::conv2d;
+pub use depthwise::depthwise;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use environment::{UnknownKernels, with_reference};
 pub use fewshot_simd::release_buffers;
@@ -151,3 +155,4 @@ pub use select::select;
 pub use task_loss::{TaskLoss, TaskLossOptions, task_loss, task_loss_with};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::weighted_sums;
+pub use zero_padded::zero_padded;

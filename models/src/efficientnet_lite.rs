@@ -4,7 +4,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{FusedConvOptions, depthwise_conv2d, fused_conv2d};
+use fewshot_kernels::{FusedConvOptions, depthwise, depthwise_conv2d, fused_conv2d};
 
 use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, conv_config, convolve, same_zeros};
@@ -167,7 +167,10 @@ impl<B: Backend> Block<B> {
         if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
             y = relu6(norm.forward(convolve(conv, y), statistics));
         }
-        let y = relu6(self.bn1.forward(convolve(&self.depthwise_conv, y), statistics));
+        let (FusedConvOptions { stride, padding, .. }, filters) =
+            (options(&self.depthwise_conv, &y, RELU6), self.depthwise_conv.weight.val());
+        let y = depthwise(y, filters, stride, padding);
+        let y = relu6(self.bn1.forward(y, statistics));
         let y = self.bn2.forward(convolve(&self.project_conv, y), statistics);
         match x.dims() == y.dims() {
             true => y + x,
@@ -181,9 +184,9 @@ impl<B: Backend> Block<B> {
         if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
             y = fused(conv, norm, y, RELU6, None);
         }
-        let depthwise = &self.depthwise_conv;
-        let options = options(depthwise, &y, RELU6);
-        let y = depthwise_conv2d(y, depthwise.weight.val(), self.bn1.running_map(), options);
+        let conv = &self.depthwise_conv;
+        let options = options(conv, &y, RELU6);
+        let y = depthwise_conv2d(y, conv.weight.val(), self.bn1.running_map(), options);
         let [n, _, h, w] = y.dims();
         let add = (x.dims() == [n, self.project_conv.weight.dims()[0], h, w]).then_some(x);
         fused(&self.project_conv, &self.bn2, y, [f32::NEG_INFINITY, f32::INFINITY], add)

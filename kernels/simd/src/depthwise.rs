@@ -157,3 +157,56 @@ fn rows_of<S: Simd, const K: usize, const STRIDE: usize, const R: usize>(
         }
     }
 }
+
+/// Adds to `sums` `[window, window]` the gradient of the filter, of the plane and the gradient `dy` of what is written.
+/// Filter, map and bounds do not matter but for the length of the filter; `padded` is as for [`depthwise`].
+#[inline(always)]
+pub fn depthwise_weight<S: Simd>(
+    simd: S,
+    job: &Depthwise<'_>,
+    dy: &[f32],
+    padded: &mut [f32],
+    sums: &mut [f32],
+) {
+    match (job.filter.len(), job.stride) {
+        (9, 1) => correlated::<S, 3, 1>(simd, job, dy, padded, sums),
+        (9, _) => correlated::<S, 3, 2>(simd, job, dy, padded, sums),
+        (25, 1) => correlated::<S, 5, 1>(simd, job, dy, padded, sums),
+        (25, _) => correlated::<S, 5, 2>(simd, job, dy, padded, sums),
+        (taps, _) => unreachable!("a window of 3 or 5, not {taps} taps"),
+    }
+}
+
+// Loops over constants, which become constant places: the sums stay in registers.
+#[allow(clippy::needless_range_loop)]
+#[inline(always)]
+fn correlated<S: Simd, const K: usize, const STRIDE: usize>(
+    simd: S,
+    job: &Depthwise<'_>,
+    dy: &[f32],
+    padded: &mut [f32],
+    sums: &mut [f32],
+) {
+    let (layout, columns) = (Layout::new(job, K), job.out[1]);
+    let padded = &mut padded[..layout.rows * layout.row];
+    pad(simd, job, layout, padded);
+    let mut parts = [[simd.splat(0.0); K]; K];
+    for (row, dy) in dy.chunks_exact(columns).enumerate() {
+        let rows = &padded[row * STRIDE * layout.row..];
+        for first in (0..columns).step_by(S::WIDTH) {
+            let count = (columns - first).min(S::WIDTH);
+            // SAFETY: so many floats are left of the row.
+            let dy = unsafe { simd.read_up_to(dy.as_ptr().add(first), count) };
+            for i in 0..K {
+                for j in 0..K {
+                    let place = if STRIDE == 1 { j } else { j % 2 * layout.half + j / 2 };
+                    let x = simd.load(&rows[i * layout.row + first + place..]);
+                    parts[i][j] = simd.mul_add(x, dy, parts[i][j]);
+                }
+            }
+        }
+    }
+    for (sum, part) in sums.iter_mut().zip(parts.as_flattened()) {
+        *sum += simd.sum(*part);
+    }
+}

@@ -42,6 +42,8 @@ macro_rules! with_loops {
             contract::contract(job: &Contraction<'_>, out: &mut [f32]);
             depthwise::depthwise(
                 job: &Depthwise<'_>, padded: &mut [f32], out: &mut [MaybeUninit<f32>]);
+            depthwise::depthwise_weight(
+                job: &Depthwise<'_>, dy: &[f32], padded: &mut [f32], sums: &mut [f32]);
             gates::gate(by: &[f32], values: &mut [f32]);
             gates::leaky(slope: f32, x: &mut [f32]);
             gates::leaky_by_sign(slope: f32, by: &[f32], values: &mut [f32]);

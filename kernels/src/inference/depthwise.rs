@@ -1,21 +1,15 @@
 //! Convolution of each channel by itself.
 
-use std::mem::MaybeUninit;
-
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
-use fewshot_simd::buffers::{Buffer, in_parts};
-use fewshot_simd::depthwise::{Depthwise, padded_floats};
 use fewshot_simd::instruction_set::InstructionSet;
 
 use super::{FusedConvOptions, reference};
+use crate::depthwise::cpu::{DepthwiseShape, Epilogue};
 use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
 use crate::registry::{self, Operation, Runs};
-
-/// Multiply-adds that are worth a task of their own.
-const PARALLEL: usize = 1 << 18;
 
 /// A convolution of each channel by itself, times `scale` plus `shift` by channel, within bounds: the layer of
 /// mobile networks with batch-norm by running averages and ReLU6.
@@ -81,7 +75,7 @@ impl<H: HostBackend> Runs<DepthwiseConv> for H {
     }
 }
 
-/// The convolution of `x` `[n, c, h, w]`; a plane is one thread's. There is at least one.
+/// The convolution of `x` `[n, c, h, w]`, of which there is at least one.
 fn depthwise(
     body: &dyn InstructionSet,
     [x, filters, scale, shift]: [&[f32]; 4],
@@ -89,31 +83,10 @@ fn depthwise(
     out: [usize; 2],
     FusedConvOptions { stride, padding: [top, left, ..], bounds }: FusedConvOptions,
 ) -> Vec<f32> {
-    let (taps, pixels) = (filters.len() / channels, out[0] * out[1]);
-    let job = |place: usize| {
-        let channel = place % channels;
-        Depthwise {
-            x: &x[place * h * w..][..h * w],
-            size: [h, w],
-            filter: &filters[channel * taps..][..taps],
-            stride,
-            before: [top, left],
-            out,
-            map: [scale[channel], shift[channel]],
-            bounds,
-        }
-    };
-    let count = n * channels;
-    let tasks = (count * pixels * taps / PARALLEL).clamp(1, rayon::current_num_threads());
-    let planes = count.div_ceil(tasks);
-    let write = |_: &(), [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
-        let mut padded = Buffer::zeros(padded_floats(&job(task * planes)));
-        for (place, y) in y.chunks_exact_mut(pixels).enumerate() {
-            body.depthwise(&job(task * planes + place), &mut padded, y);
-        }
-    };
-    // SAFETY: a part is whole planes, all of whose pixels are written.
-    unsafe { in_parts(1, [count * pixels, planes * pixels], |_| (), write) }
+    let window = (filters.len() / channels).isqrt();
+    let before = [top, left];
+    let shape = DepthwiseShape { n, channels, size: [h, w], out, window, stride, before };
+    shape.finished_output(body, x, filters, &Epilogue { scale, shift, bounds })
 }
 
 #[cfg(test)]

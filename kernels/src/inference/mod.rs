@@ -8,7 +8,7 @@ pub(crate) mod fused_linear;
 pub(crate) mod gradients;
 pub(crate) mod layer_norm;
 mod options;
-mod reference;
+pub(crate) mod reference;
 
 pub use options::FusedConvOptions;
 

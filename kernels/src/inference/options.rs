@@ -16,7 +16,7 @@ impl FusedConvOptions {
     ///
     /// # Panics
     /// Where the options are none, or the maps are smaller than a window.
-    pub(super) fn checked(&self, maps: [usize; 4], window: usize) -> [usize; 2] {
+    pub(crate) fn checked(&self, maps: [usize; 4], window: usize) -> [usize; 2] {
         let Self { stride, padding, bounds: [least, most] } = *self;
         assert!(matches!(stride, 1 | 2), "a stride of 1 or 2, found {stride}");
         assert!(maps[2] * maps[3] > 0, "a map has pixels, found {maps:?}");

@@ -6,11 +6,11 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::module;
-use burn::tensor::ops::{ConvOptions, PadMode};
+use burn::tensor::ops::ConvOptions;
 
 use super::FusedConvOptions;
 use super::fused_linear::{Activation, LinearEpilogue};
-use crate::{conv2d, linear, product};
+use crate::{conv2d, linear, product, zero_padded};
 
 /// See [`attention`](crate::attention()).
 pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
@@ -54,7 +54,7 @@ pub fn fused_conv2d<B: Backend>(
 }
 
 /// Burn's own convolution, after zeros where there are not as many on opposite sides.
-fn convolved<B: Backend>(
+pub(crate) fn convolved<B: Backend>(
     x: Tensor<B, 4>,
     weight: Tensor<B, 4>,
     groups: usize,
@@ -62,7 +62,7 @@ fn convolved<B: Backend>(
 ) -> Tensor<B, 4> {
     let (x, around) = match [top, left] == [bottom, right] {
         true => (x, [top, left]),
-        false => (x.pad((left, right, top, bottom), PadMode::Constant(0.0)), [0, 0]),
+        false => (zero_padded(x, [top, left, bottom, right]), [0, 0]),
     };
     let options = ConvOptions::new([stride, stride], around, [1, 1], groups);
     module::conv2d(x, weight, None, options)

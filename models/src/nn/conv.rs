@@ -6,7 +6,7 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, module};
-use fewshot_kernels::conv2d;
+use fewshot_kernels::{conv2d, zero_padded};
 
 /// A square convolution without bias that keeps the size up to the stride.
 pub(crate) fn conv<B: Backend>(
@@ -38,9 +38,9 @@ pub(crate) fn convolve<B: Backend>(layer: &Conv2d<B>, x: Tensor<B, 4>) -> Tensor
         }
         PaddingConfig2d::Same => {
             let [_, _, h, w] = x.dims();
-            let zeros = [(h, 0), (w, 1)]
+            let [[top, bottom], [left, right]] = [(h, 0), (w, 1)]
                 .map(|(side, axis)| same_zeros(side, layer.kernel_size[axis], layer.stride[axis]));
-            let x = padded(padded(x, 2, zeros[0]), 3, zeros[1]);
+            let x = zero_padded(x, [top, left, bottom, right]);
             let options = ConvOptions::new(layer.stride, [0, 0], layer.dilation, layer.groups);
             module::conv2d(x, layer.weight.val(), None, options)
         }
@@ -52,17 +52,4 @@ pub(crate) fn convolve<B: Backend>(layer: &Conv2d<B>, x: Tensor<B, 4>) -> Tensor
 pub(crate) fn same_zeros(side: usize, window: usize, stride: usize) -> [usize; 2] {
     let zeros = (side.div_ceil(stride) * stride + window).saturating_sub(side + stride);
     [zeros / 2, zeros - zeros / 2]
-}
-
-/// Zeros around an axis; Burn's own are of its default type, whatever that of `x`.
-fn padded<B: Backend>(x: Tensor<B, 4>, axis: usize, zeros: [usize; 2]) -> Tensor<B, 4> {
-    let [before, behind] = zeros.map(|count| {
-        let mut shape = x.dims();
-        shape[axis] = count;
-        (count > 0).then(|| Tensor::zeros(shape, (&x.device(), x.dtype())))
-    });
-    match (&before, &behind) {
-        (None, None) => x,
-        _ => Tensor::cat([before, Some(x), behind].into_iter().flatten().collect(), axis),
-    }
 }

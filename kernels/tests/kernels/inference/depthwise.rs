@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{FusedConvOptions, depthwise_conv2d, with_reference};
+use fewshot_kernels::{FusedConvOptions, depthwise, depthwise_conv2d, with_reference};
 
 use crate::judge::{assert_close, read};
 use crate::numbers::Numbers;
@@ -78,5 +78,48 @@ pub fn depthwise_shapes_that_do_not_fit_are_refused<B: Backend>() {
         let error = catch_unwind(AssertUnwindSafe(call)).expect_err("refused");
         let text = error.downcast_ref::<String>().expect("a message");
         assert!(text.contains(said), "{text}");
+    }
+}
+
+/// Outputs, first gradients by the maps and the filters, and the gradients of the sum of their squares.
+fn differentiated<B: Backend>(
+    shape: [usize; 4],
+    window: usize,
+    (stride, padding): (usize, [usize; 4]),
+) -> [Vec<f32>; 5] {
+    type Twice<B> = Autodiff<Autodiff<B>>;
+    let x = drawn::<Autodiff<B>, 4>(1, shape).require_grad();
+    let filters = drawn::<Autodiff<B>, 4>(2, [shape[1], 1, window, window]).require_grad();
+    let inner =
+        [&x, &filters].map(|of| Tensor::<Twice<B>, 4>::from_inner(of.clone()).require_grad());
+    let y = depthwise(inner[0].clone(), inner[1].clone(), stride, padding);
+    let outputs = read(y.clone().inner().inner());
+    // The square makes the gradient depend on both.
+    let gradients = y.powi_scalar(2).sum().backward();
+    let firsts = inner.map(|of| of.grad(&gradients).expect("tracked"));
+    let squares = firsts.iter().map(|of| of.clone().powi_scalar(2).sum());
+    let second = squares.reduce(|a, b| a + b).expect("two of them").backward();
+    let seconds = [x, filters].map(|of| read(of.grad(&second).expect("tracked")));
+    let [by_x, by_filters] = firsts.map(|of| read(of.inner()));
+    let [second_by_x, second_by_filters] = seconds;
+    [outputs, by_x, by_filters, second_by_x, second_by_filters]
+}
+
+pub fn depthwise_layers_and_both_derivatives_are_those_of_plain_operations<B: Backend>() {
+    for window in [3, 5] {
+        let side = window / 2;
+        for way in [(1, [side; 4]), (2, [side; 4]), (2, [0, 0, side, side]), (1, [0; 4])] {
+            for shape in [[1, 1, 7, 7], [2, 5, 9, 19], [3, 32, 14, 8]] {
+                let expected = with_reference(|| differentiated::<Flex>(shape, window, way));
+                let actual = differentiated::<B>(shape, window, way);
+                for (part, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+                    let most = expected.iter().fold(1.0f32, |most, value| most.max(value.abs()));
+                    let scaled =
+                        |of: &[f32]| of.iter().map(|value| value / most).collect::<Vec<_>>();
+                    let name = format!("part {part} of {shape:?} {window} {way:?}");
+                    assert_close(&name, &scaled(actual), &scaled(expected), 1e-5);
+                }
+            }
+        }
     }
 }
