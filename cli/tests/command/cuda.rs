@@ -199,7 +199,7 @@ mod bad_days {
         fails(second - 1, "step 1, step: ", ", in the kernel adam", 1);
         // Burn's own kernels are not waited for, and have no names.
         fails((second + validated) / 2, "step 2, validate: ", "", 1);
-        // Parameters are copied for the checkpoint, then the next step begins.
+        // Parameters are checked for the checkpoint, then the next step begins.
         fails((first + second) / 2, "step 1, save: ", "", 0);
     }
 
