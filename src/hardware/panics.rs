@@ -380,12 +380,12 @@ mod tests {
 
     #[test]
     fn failures_that_became_errors_within_are_not_heard_again() {
-        let heard = |message: &'static str| {
+        let messages = |message: &'static str| {
             caught(device(), Expected::All, || panics_in_thread("device", message)).device_messages
         };
         counting(|| {
             let outer = caught(device(), Expected::All, || {
-                let inner = heard("no room");
+                let inner = messages("no room");
                 report(false);
                 panics_in_thread("device", "no kernel");
                 inner
@@ -394,10 +394,10 @@ mod tests {
             assert_eq!((outer.result, outer.is_reported), (Ok(vec!["no room".to_owned()]), false));
             let outer = caught(device(), Expected::All, || {
                 report(true);
-                heard("lost").len()
+                messages("lost").len()
             });
             assert_eq!((outer.result, outer.is_reported), (Ok(1), true));
-            assert!(!caught(device(), Expected::All, || heard("again")).is_reported);
+            assert!(!caught(device(), Expected::All, || messages("again")).is_reported);
         });
     }
 

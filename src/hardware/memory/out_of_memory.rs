@@ -128,7 +128,7 @@ fn error<B: Backend>(
     HardwareError::OutOfMemory { device: name, request, in_use, free, reason }
 }
 
-/// What Rust puts before an error that is unwrapped.
+/// Words of Rust before an error that is unwrapped.
 const UNWRAPPED: &str = "called `Result::unwrap()` on an `Err` value: ";
 
 /// The line without `[` and `Variant(` at its beginning that close in a later one: CubeCL prints a list of errors over
