@@ -119,6 +119,16 @@ pub(crate) struct Caught<T> {
     pub device_messages: Vec<String>,
     /// Bytes in use when it panicked, if the program's allocator counts.
     pub in_use: Option<u64>,
+    /// `true` if a call within it has [reported](report) that a device failed for good.
+    pub is_reported: bool,
+}
+
+/// A call of [`caught`] under way.
+struct Call {
+    expected: Expected,
+    /// The number of its listener.
+    listener: u64,
+    is_reported: bool,
 }
 
 /// A call that hears the panics of other threads.
@@ -135,8 +145,8 @@ static LISTENERS: Mutex<Vec<Listener>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The calls of `caught` on this thread, the outermost first, with the numbers of their listeners.
-    static CALLS: RefCell<Vec<(Expected, u64)>> = const { RefCell::new(Vec::new()) };
+    /// The calls of `caught` on this thread, the outermost first.
+    static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
     /// Bytes that the program had in use when this thread last panicked within such a call.
     static IN_USE: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -151,11 +161,12 @@ pub(crate) fn caught<T>(
     install();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     listeners().push(Listener { number, threads, messages: Vec::new() });
-    CALLS.with_borrow_mut(|calls| calls.push((expected, number)));
+    let call = Call { expected, listener: number, is_reported: false };
+    CALLS.with_borrow_mut(|calls| calls.push(call));
     IN_USE.set(None);
     // What `work` borrows is not looked at again by us; its owner gets an error, not a value.
     let result = panic::catch_unwind(AssertUnwindSafe(work));
-    CALLS.with_borrow_mut(Vec::pop);
+    let call = CALLS.with_borrow_mut(Vec::pop);
     let device_messages = {
         let mut listeners = listeners();
         let place = listeners.iter().position(|listener| listener.number == number);
@@ -170,13 +181,26 @@ pub(crate) fn caught<T>(
     });
     // A panic that went on is still to be caught, by a call around this one.
     let in_use = IN_USE.take().filter(|_| result.is_err());
-    Caught { result, device_messages, in_use }
+    let is_reported = call.is_some_and(|call| call.is_reported);
+    Caught { result, device_messages, in_use, is_reported }
+}
+
+/// Tells the calls of [`caught`] on this thread that what their devices said so far has become an error, which `work`
+/// knows of; and that the devices stay unusable, if the failure is `for_good`.
+pub(crate) fn report(for_good: bool) {
+    CALLS.with_borrow_mut(|calls| {
+        for call in calls.iter_mut() {
+            call.is_reported |= for_good;
+        }
+        let own = |listener: &&mut Listener| calls.iter().any(|of| of.listener == listener.number);
+        listeners().iter_mut().filter(own).for_each(|listener| listener.messages.clear());
+    });
 }
 
 /// `true` once a thread of a device has panicked since this thread began the work that [`caught`] runs. The
 /// place that reads the device's results need not hear of it.
 pub(crate) fn device_has_failed() -> bool {
-    let innermost = CALLS.with_borrow(|calls| calls.last().map(|(_, number)| *number));
+    let innermost = CALLS.with_borrow(|calls| calls.last().map(|call| call.listener));
     let failed = |own: &Listener| innermost == Some(own.number) && !own.messages.is_empty();
     listeners().iter().any(failed)
 }
@@ -187,15 +211,21 @@ pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|message| first_line(&message).unwrap_or(&message).to_owned())
 }
 
+/// Ends of lines that say no more than that there was an error.
+const HEADINGS: [&str; 6] = [
+    "Caused by:",
+    "An error happened during execution",
+    "The server is in an invalid state",
+    "A compilation error happened during launch",
+    "An error caused the compilation to fail",
+    "[Compilation Error]",
+];
+
 /// The first line that says more than that there was an error.
 pub(super) fn first_line(message: &str) -> Option<&str> {
-    let headings = [
-        "",
-        "Caused by:",
-        "An error happened during execution",
-        "The server is in an invalid state",
-    ];
-    message.lines().map(str::trim).find(|line| !headings.contains(line))
+    let is_heading =
+        |line: &&str| line.is_empty() || HEADINGS.iter().any(|heading| line.ends_with(heading));
+    message.lines().map(str::trim).find(|line| !is_heading(line))
 }
 
 /// Puts our hook before the program's, once and for good: to take it out again, a thread would
@@ -220,7 +250,7 @@ fn listeners() -> MutexGuard<'static, Vec<Listener>> {
 fn keeps(info: &PanicHookInfo<'_>) -> bool {
     let message = message(info.payload());
     let expected = CALLS.with_borrow(|calls| {
-        let expected = calls.iter().any(|(expected, _)| expected.includes(&message));
+        let expected = calls.iter().any(|call| call.expected.includes(&message));
         (!calls.is_empty()).then_some(expected)
     });
     if let Some(expected) = expected {
@@ -349,6 +379,29 @@ mod tests {
     }
 
     #[test]
+    fn failures_that_became_errors_within_are_not_heard_again() {
+        let messages = |message: &'static str| {
+            caught(device(), Expected::All, || panics_in_thread("device", message)).device_messages
+        };
+        counting(|| {
+            let outer = caught(device(), Expected::All, || {
+                let inner = messages("no room");
+                report(false);
+                panics_in_thread("device", "no kernel");
+                inner
+            });
+            assert_eq!(outer.device_messages, ["no kernel"]);
+            assert_eq!((outer.result, outer.is_reported), (Ok(vec!["no room".to_owned()]), false));
+            let outer = caught(device(), Expected::All, || {
+                report(true);
+                messages("lost").len()
+            });
+            assert_eq!((outer.result, outer.is_reported), (Ok(1), true));
+            assert!(!caught(device(), Expected::All, || messages("again")).is_reported);
+        });
+    }
+
+    #[test]
     fn messages_have_their_causes() {
         use Cause::{Device, Memory, NoDerivative};
         let unwrapped = "called `Result::unwrap()` on an `Err` value: ";
@@ -403,6 +456,10 @@ mod tests {
         let text =
             "An error happened during execution\nCaused by:\n  Parent device is lost\n  0: x";
         assert_eq!(first_line(text), Some("Parent device is lost"));
+        let text = "Error while reading data: An error happened during execution\nCaused by:\n  A compilation \
+                    error happened during launch\nCaused by:\n  An error caused the compilation to fail\n\
+                    Caused by:\n  [Compilation Error] \n    program(1): error: x";
+        assert_eq!(first_line(text), Some("program(1): error: x"));
         assert_eq!(first_line("Caused by:\n"), None);
         let line = quietly(|| -> () { panic!("\nno adapter {}\nbacktrace", 7) });
         assert_eq!(line, Err("no adapter 7".to_owned()));

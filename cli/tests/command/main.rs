@@ -5,6 +5,8 @@ mod adapt_run;
 mod augment;
 mod backbones;
 mod bench;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod encoders;
 mod episodes;
 mod formats;

@@ -24,7 +24,7 @@ pub use tensors::{
     array, cast, empty, empty_all, empty_each, empty_like, into_contiguous, owned, strided_array,
     zeros,
 };
-pub use tiles::{DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles};
+pub use tiles::{DEPTH_OF_CORES, Four, SIDE, TF32, TILE, TensorCores, Tiles};
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 

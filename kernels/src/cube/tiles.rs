@@ -4,7 +4,8 @@
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use cubecl::client::ComputeClient;
-use cubecl::ir::StorageType;
+use cubecl::ir::features::MmaConfig;
+use cubecl::ir::{ElemType, FloatKind, StorageType};
 use cubecl::prelude::*;
 
 /// Side of the square of units that a cube is.
@@ -19,6 +20,9 @@ pub type Four = Const<4>;
 /// Rows of tensor cores' operands in shared memory at once: twice those of units, for which they leave little
 /// to do between two waits for each other.
 pub const DEPTH_OF_CORES: usize = 2 * SIDE;
+
+/// The type that tensor cores round f32 to.
+pub const TF32: StorageType = StorageType::Scalar(ElemType::Float(FloatKind::TF32));
 
 /// Bytes that the memory of tensor cores' operands is aligned to.
 const ALIGNMENT: usize = 32;
@@ -36,9 +40,9 @@ impl TensorCores {
     /// The largest products of operands of this type with f32 sums that a cube of `SIDE * SIDE` units can
     /// make a tile of `vectors` times `TILE` columns of, if the device has any.
     ///
-    /// None of a device whose planes differ in size, for a plane is `plane` units that follow each other; and
+    /// None of a device whose planes differ in size, for a plane is `plane` units that follow each other;
     /// none of ROCm, whose products CubeCL lists for processors without any and lays out by the first
-    /// dimension of a cube.
+    /// dimension of a cube; and none of bf16 of CUDA before 8.0, for which CubeCL lists products that there are not.
     pub fn of<R: CubeRuntime>(
         client: &ComputeClient<R>,
         operand: StorageType,
@@ -52,10 +56,19 @@ impl TensorCores {
         {
             return None;
         }
-        let sums = StorageType::from(DType::F32);
-        let of_type = properties.features.matmul.cmma.iter().filter(|config| {
-            config.a_type == operand && config.b_type == operand && config.cd_type == sums
-        });
+        let listed = &properties.features.matmul.cmma;
+        let is_of = |config: &MmaConfig, operand: StorageType| {
+            config.a_type == operand
+                && config.b_type == operand
+                && config.cd_type == DType::F32.into()
+        };
+        // CUDA has products of both from 8.0 on.
+        let is_before_bf16 =
+            R::name(client) == "cuda" && !listed.iter().any(|config| is_of(config, TF32));
+        if is_before_bf16 && operand == DType::BF16.into() {
+            return None;
+        }
+        let of_type = listed.iter().filter(|config| is_of(config, operand));
         of_type
             .map(|config| {
                 let [m, n, k] = [config.m, config.n, config.k].map(|side| side as usize);

@@ -32,7 +32,7 @@ pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
     let whole = heads > 0 && all.is_multiple_of(3 * heads);
     assert!(whole, "{all} values of a token are not queries, keys and values of {heads} heads");
     if n * tokens * all == 0 {
-        return Tensor::zeros([n, tokens, all / 3], (&qkv.device(), qkv.dtype()));
+        return Tensor::empty([n, tokens, all / 3], (&qkv.device(), qkv.dtype()));
     }
     match registry::f32_body::<B, Attention>("attention", [qkv.dtype()]) {
         Some(body) => wrap(body(unwrap(qkv), &Attention { heads })),

@@ -53,7 +53,7 @@ pub fn fused_linear<B: Backend>(
         types.extend(scale.as_ref().map(|scale| scale.dtype()).into_iter().chain([add.dtype()]));
     }
     if n * outputs == 0 {
-        return Tensor::zeros([n, outputs], (&x.device(), x.dtype()));
+        return Tensor::empty([n, outputs], (&x.device(), x.dtype()));
     }
     match registry::f32_body::<B, FusedLinear>("fused_linear", types) {
         Some(body) if inputs > 0 => {

@@ -1,7 +1,7 @@
 use burn::tensor::backend::{Backend, DeviceOps};
 
 use super::meter::Meter;
-use crate::hardware::panics::{Caught, Cause, Expected, caught, find, first_line};
+use crate::hardware::panics::{Caught, Cause, Expected, caught, find, first_line, report};
 use crate::hardware::{Bytes, HardwareError};
 
 /// The causes that are a device's.
@@ -24,6 +24,7 @@ const OF_DEVICE: Expected = Expected::Of(&[Cause::Memory, Cause::Device]);
 /// # Conventions
 /// - A failure on another thread's tensors on the same device, at the same time, is reported here as
 ///   well: CubeCL does not tell whose it was.
+/// - A failure of which a call within `work` made an error is not reported again, on the same thread.
 /// - What `work` changes through references stays as it was when it panicked.
 /// - On the CPU, only an amount that no address can count is an error. When the system refuses less
 ///   than that, Rust prints `memory allocation of N bytes failed` and ends the process; where
@@ -38,8 +39,19 @@ pub fn guarded<B: Backend, T>(
 ) -> Result<T, HardwareError> {
     run::<B, _>(std::slice::from_ref(device), Expected::All, || {
         let value = work();
-        (value, B::sync(device).err().map(|error| error.to_string()))
+        (value, sync_failures::<B>(device))
     })
+}
+
+/// Messages of a device that fails to end its work.
+fn sync_failures<B: Backend>(device: &B::Device) -> Vec<String> {
+    let waited = caught(thread_names::<B>(device).into(), Expected::All, || B::sync(device));
+    let mut messages = waited.device_messages;
+    messages.extend(match waited.result {
+        Ok(ended) => ended.err().map(|error| error.to_string()),
+        Err(message) => Some(message),
+    });
+    messages
 }
 
 /// Runs `work`, which waits for the devices where it needs to. A panic in which no device had a part
@@ -51,22 +63,23 @@ pub(crate) fn devices_guarded<B: Backend, T>(
     devices: &[B::Device],
     work: impl FnOnce() -> T,
 ) -> Result<T, HardwareError> {
-    run::<B, _>(devices, OF_DEVICE, || (work(), None))
+    run::<B, _>(devices, OF_DEVICE, || (work(), Vec::new()))
 }
 
-/// Runs `work`, which returns a value and the failure of a device.
+/// Runs `work`, which returns a value and messages of a device that failed.
 fn run<B: Backend, T>(
     devices: &[B::Device],
     expected: Expected,
-    work: impl FnOnce() -> (T, Option<String>),
+    work: impl FnOnce() -> (T, Vec<String>),
 ) -> Result<T, HardwareError> {
     let threads = || devices.iter().flat_map(thread_names::<B>).collect();
-    let Caught { result, device_messages: mut messages, in_use } =
+    let Caught { result, device_messages: mut messages, in_use, is_reported } =
         caught(threads(), expected, work);
     match result {
-        Ok((value, None)) if messages.is_empty() => return Ok(value),
-        Ok((value, failure)) => {
-            messages.extend(failure);
+        Ok((value, _)) if is_reported => return Ok(value),
+        Ok((value, failures)) if messages.is_empty() && failures.is_empty() => return Ok(value),
+        Ok((value, failures)) => {
+            messages.extend(failures);
             // Tensors of a device that failed may fail to be given back.
             messages.extend(caught(threads(), Expected::All, || drop(value)).device_messages);
         }
@@ -76,7 +89,9 @@ fn run<B: Backend, T>(
     for device in devices {
         messages.extend(caught(threads(), Expected::All, || B::sync(device)).device_messages);
     }
-    Err(error::<B>(&devices[0], &messages, in_use))
+    let error = error::<B>(&devices[0], &messages, in_use);
+    report(matches!(error, HardwareError::Failed { .. }));
+    Err(error)
 }
 
 /// The error of messages of a device, the first ones first.
@@ -87,7 +102,7 @@ fn error<B: Backend>(
 ) -> HardwareError {
     let name = format!("{device:?}");
     let reason = |line: &str| {
-        let line = without_opening(line);
+        let line = without_opening(line.strip_prefix(UNWRAPPED).unwrap_or(line));
         match messages.iter().flat_map(|text| text.lines()).find(is_of_kernel) {
             Some(kernel) => format!("{line}, {kernel}"),
             None => line.to_owned(),
@@ -112,6 +127,9 @@ fn error<B: Backend>(
     let (request, reason) = (refused.number().map(Bytes), reason(refused.line));
     HardwareError::OutOfMemory { device: name, request, in_use, free, reason }
 }
+
+/// Words of Rust before an error that is unwrapped.
+const UNWRAPPED: &str = "called `Result::unwrap()` on an `Err` value: ";
 
 /// The line without `[` and `Variant(` at its beginning that close in a later one: CubeCL prints a list of errors over
 /// several lines.
@@ -164,6 +182,9 @@ mod tests {
         for whole in ["lost (see [", "a (b) [c", "Lost("] {
             assert!(error(whole).to_string().ends_with(&format!("failed: {whole}")));
         }
+        let unwrapped = format!("{UNWRAPPED}DriverError(X, \"x\")\nin the kernel sgd");
+        let named = "failed: DriverError(X, \"x\"), in the kernel sgd";
+        assert!(error(&unwrapped).to_string().ends_with(named));
         let refused = "can't allocate buffer of size: 7\nin the kernel adam";
         assert!(error(refused).to_string().ends_with("of size: 7, in the kernel adam"));
     }
@@ -178,6 +199,9 @@ mod tests {
             }
             other => panic!("{other}"),
         }
+        let is_refused = || Tensor::<B, 1>::zeros([floats], &device);
+        let known = || guarded::<B, _>(&device, is_refused).is_err();
+        assert_eq!(guarded::<B, _>(&device, known), Ok(true), "an error that the work knows of");
         let works = || Tensor::<B, 1>::ones([64], &device).sum().into_scalar();
         assert_eq!(guarded::<B, _>(&device, works).unwrap().elem::<f32>(), 64.0);
     }

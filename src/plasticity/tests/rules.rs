@@ -1,5 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
 
 use super::{
     assert_close, noise, on_accelerators, on_backend, on_every_backend, random, read, tensor,
@@ -31,7 +32,7 @@ pub(super) fn step<B: Backend, R: PlasticityRule<B>>(
     state: RuleState<B>,
     rate: f64,
 ) -> (Tensor<B, 2>, RuleState<B>) {
-    let y = x.clone().matmul(weight.clone().transpose());
+    let y = product(x.clone(), weight.clone().transpose());
     let (change, state) = rule.change(&weight, x, y, state);
     (change.apply(weight, &Rate::Fixed(rate)), state)
 }
@@ -120,7 +121,7 @@ fn a_change_in_place_is_the_weight_and_its_delta<B: Backend>() {
         let (w, x) = (noise(1, 15), noise(2, 20));
         let weight = tensor::<B, 2>(&w, shape);
         let inputs = tensor::<B, 2>(&x, [4, 5]);
-        let y = inputs.clone().matmul(weight.clone().transpose());
+        let y = product(inputs.clone(), weight.clone().transpose());
         let state = first(&rule, &weight);
         let (change, _) = rule.change(&weight, inputs.clone(), y, state.clone());
         let delta = change.delta(weight.clone());
@@ -148,7 +149,7 @@ fn a_batch_changes_by_the_mean_of_its_examples<B: Backend>() {
         let weight = random::<B, 2>(3, [3, 4]);
         let x = random::<B, 2>(4, [5, 4]);
         let delta = |x: Tensor<B, 2>| {
-            let y = x.clone().matmul(weight.clone().transpose());
+            let y = product(x.clone(), weight.clone().transpose());
             rule.change(&weight, x, y, first(&rule, &weight)).0.delta(weight.clone())
         };
         let singles = (0..5).map(|example| delta(x.clone().narrow(0, example, 1)));
@@ -183,7 +184,8 @@ fn bcm_becomes_selective_for_one_of_two_patterns<B: Backend>() {
     for turn in 0..8000 {
         (weight, state) = step(&rule, weight, patterns[turn % 2].clone(), state, 0.005);
     }
-    let respond = |pattern: &Tensor<B, 2>| read(pattern.clone().matmul(weight.clone().transpose()));
+    let respond =
+        |pattern: &Tensor<B, 2>| read(product(pattern.clone(), weight.clone().transpose()));
     let (first, second) = (respond(&patterns[0]), respond(&patterns[1]));
     assert_close("to the first pattern", &first, &[2.0, 0.0], 0.15);
     assert_close("to the second pattern", &second, &[0.0, 2.0], 0.15);

@@ -116,7 +116,7 @@ where
     }
 
     pub(super) fn validate(&mut self) -> Result<(), TrainError> {
-        self.check_parameters()?;
+        phase(Phase::Validate, || self.check_parameters())?;
         let Some((source, tasks)) = &self.validation else {
             return Ok(());
         };
@@ -133,7 +133,7 @@ where
         }
         let best = self.progress.validated(validation);
         if best {
-            let learner = self.learner_checkpoint();
+            let learner = phase(Phase::Validate, || self.learner_checkpoint());
             if let Some(folder) = &self.folder {
                 learner.write(&RunFolder::best(&folder.path))?;
             }

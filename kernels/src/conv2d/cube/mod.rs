@@ -11,10 +11,10 @@ mod weight;
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::ir::{ElemType, FloatKind, StorageType};
+use cubecl::ir::StorageType;
 
 use super::shape::{ConvShape, Role};
-use crate::cube::{TensorCores, into_contiguous};
+use crate::cube::{TF32, TensorCores, into_contiguous};
 
 /// A sum of one or two derivatives of `<dy, conv(x, w)>` by the operand `wanted`, in the type `dtype`:
 /// a term has the two operands whose roles follow, and each operand one type in both terms. The
@@ -36,9 +36,6 @@ pub fn convolution<R: CubeRuntime>(
         Role::Weight => weight::product(terms, shape, dtype),
     }
 }
-
-/// The type that tensor cores round f32 to.
-const TF32: StorageType = StorageType::Scalar(ElemType::Float(FloatKind::TF32));
 
 /// True if a device has tensor cores for f32 rounded to TF32.
 pub fn has_tf32<R: CubeRuntime>(device: &R::Device) -> bool {

@@ -804,6 +804,12 @@ fn fails(launches: usize) -> bool {
     GOOD.get_or_init(|| number("SOFTWARE_CUDA_FAILS_AFTER")).is_some_and(|most| launches >= most)
 }
 
+/// True for the launch whose number `SOFTWARE_CUDA_FAULTS_AT` gives: it is accepted, and its kernel then leaves its memory.
+fn faults(launch: usize) -> bool {
+    static NUMBER: OnceLock<Option<usize>> = OnceLock::new();
+    NUMBER.get_or_init(|| number("SOFTWARE_CUDA_FAULTS_AT")) == &Some(launch)
+}
+
 fn launch(
     callable: &Callable,
     grid: [u32; 3],
@@ -842,6 +848,14 @@ fn launch(
     if fails(number) {
         card.lost.store(LAUNCH_FAILED, Ordering::Relaxed);
         return LAUNCH_FAILED;
+    }
+    if faults(number) {
+        eprintln!(
+            "software CUDA card: launch {number}, kernel {}, faults as it was told to",
+            kernel.name
+        );
+        card.lost.store(ILLEGAL_ADDRESS, Ordering::Relaxed);
+        return SUCCESS;
     }
     if is_skipped(number) {
         return SUCCESS;

@@ -71,6 +71,8 @@ struct State {
     all: BTreeMap<u64, Allocation>,
     used: u64,
     made: u64,
+    /// Those of the card's own memory alone.
+    made_on_card: u64,
     map: Option<Arc<Map>>,
 }
 
@@ -83,6 +85,12 @@ pub struct Memory {
 pub fn total() -> u64 {
     static TOTAL: OnceLock<u64> = OnceLock::new();
     *TOTAL.get_or_init(|| crate::number("SOFTWARE_CUDA_MEMORY").unwrap_or(80 << 30))
+}
+
+/// Allocations that succeed on the card before memory runs out.
+fn most_allocations() -> u64 {
+    static MOST: OnceLock<u64> = OnceLock::new();
+    *MOST.get_or_init(|| crate::number("SOFTWARE_CUDA_ALLOCATIONS").unwrap_or(u64::MAX))
 }
 
 fn poison() -> Option<i32> {
@@ -118,7 +126,8 @@ impl Memory {
             return Err(INVALID_VALUE);
         }
         let mut state = self.lock();
-        if !is_host && state.used.checked_add(bytes).is_none_or(|sum| sum > total()) {
+        let is_full = state.used.checked_add(bytes).is_none_or(|sum| sum > total());
+        if !is_host && (is_full || state.made_on_card >= most_allocations()) {
             return Err(OUT_OF_MEMORY);
         }
         let pages = (bytes as usize).next_multiple_of(PAGE);
@@ -150,6 +159,7 @@ impl Memory {
         let number = state.made;
         if !is_host {
             state.used += bytes;
+            state.made_on_card += 1;
         }
         let (low, high) = (start - GUARD as u64, start + (pages + GUARD) as u64);
         let stale: Vec<u64> = state.all.range(low..high).map(|(start, _)| *start).collect();

@@ -195,8 +195,13 @@ unsafe extern "C" fn nvrtcCompileProgram(
         return SUCCESS;
     }
     let status = program.compile(&options);
-    if let (SUCCESS, Some(file)) = (status, &file) {
-        keep(file, &program.ptx);
+    match (status, &file) {
+        (SUCCESS, Some(file)) => keep(file, &program.ptx),
+        (SUCCESS, None) => {}
+        _ => eprintln!(
+            "software CUDA card: a program is not compiled: {}",
+            String::from_utf8_lossy(&program.log).trim_end_matches('\0').trim_end()
+        ),
     }
     status
 }

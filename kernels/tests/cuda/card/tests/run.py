@@ -4,6 +4,7 @@ Each case runs in a process of its own, since a kernel that fails takes its cont
 """
 
 import concurrent.futures
+import ctypes
 import math
 import os
 import pathlib
@@ -13,7 +14,7 @@ import sys
 
 import numpy as np
 
-INVALID_VALUE, LAUNCH_FAILED = 1, 719
+INVALID_VALUE, OUT_OF_MEMORY, ILLEGAL_ADDRESS, LAUNCH_FAILED = 1, 2, 700, 719
 CASES = {}
 
 
@@ -761,6 +762,25 @@ def launches_past_a_number_lose_the_context():
     assert module.launch("k", 1, 32, out, 1.0) == 0
     assert module.launch("k", 1, 32, out, 2.0) == LAUNCH_FAILED
     assert driver.cuCtxSynchronize() == LAUNCH_FAILED
+
+
+@case(SOFTWARE_CUDA_FAULTS_AT="1")
+def a_launch_that_faults_is_accepted_and_loses_the_context():
+    from card import driver
+
+    module, out = card(FILL), np.zeros(32, np.float32)
+    assert module.launch("k", 1, 32, out, 1.0) == 0
+    assert module.launch("k", 1, 32, out, 2.0) == ILLEGAL_ADDRESS
+    assert driver.cuCtxSynchronize() == ILLEGAL_ADDRESS
+
+
+@case(SOFTWARE_CUDA_ALLOCATIONS="2")
+def allocations_past_a_number_find_no_memory():
+    from card import driver
+
+    pointers = [ctypes.c_uint64() for _ in range(3)]
+    found = [driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(64)) for pointer in pointers]
+    assert found == [0, 0, OUT_OF_MEMORY], found
 
 
 def run(name):
