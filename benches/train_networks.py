@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "models/tests/golden"))
-from backbones import ResNet12, WideResNet  # noqa: E402
+from backbones import EfficientNetLite, ResNet12, WideResNet  # noqa: E402
 
 CLASSES = 64
 STEPS = 20
@@ -49,6 +49,7 @@ NETWORKS = {
     "resnet12": (ResNet12, 640, 32, 84),
     "wide-resnet-28-10": (WideResNet, 640, 4, 84),
     "resnet18": (resnet18, 512, 32, 84),
+    "efficientnet-lite0": (EfficientNetLite, 1280, 32, 84),
     "dinov2-s": (vit, 384, 8, 224),
 }
 

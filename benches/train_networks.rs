@@ -14,8 +14,8 @@ use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use fewshot::models::{
-    BnStatistics, Classifier, Encoder, Pretrained, ResNet12Config, ResNetConfig, VitConfig,
-    WideResNetConfig,
+    BnStatistics, Classifier, EfficientNetLiteConfig, Encoder, Pretrained, ResNet12Config,
+    ResNetConfig, VitConfig, WideResNetConfig,
 };
 use fewshot::optim::Sgd;
 use safetensors::SafeTensors;
@@ -28,7 +28,8 @@ type B = Autodiff<Flex>;
 
 const CLASSES: usize = 64;
 const RATE: f64 = 1e-3;
-const NAMES: [&str; 4] = ["resnet12", "wide-resnet-28-10", "resnet18", "dinov2-s"];
+const NAMES: [&str; 5] =
+    ["resnet12", "wide-resnet-28-10", "resnet18", "efficientnet-lite0", "dinov2-s"];
 
 /// A network that is trained here.
 trait Trained: Encoder<B> + Pretrained<B> + AutodiffModule<B, InnerModule: ModuleDisplay> {}
@@ -204,6 +205,10 @@ fn main() {
             }
             "resnet18" => {
                 let config = ResNetConfig::resnet18();
+                task.run(name, config.init(&device), config.features(), [32, 84]);
+            }
+            "efficientnet-lite0" => {
+                let config = EfficientNetLiteConfig::new();
                 task.run(name, config.init(&device), config.features(), [32, 84]);
             }
             "dinov2-s" => {
