@@ -86,8 +86,10 @@ fn code(output: &Output) -> Option<i32> {
     output.status.code()
 }
 
+/// Standard error without the notices of devices that this machine lacks.
 fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    text.split_inclusive('\n').filter(|line| !line.starts_with("skipped ")).collect()
 }
 
 fn json(output: &Output) -> Value {
