@@ -86,10 +86,10 @@ fn code(output: &Output) -> Option<i32> {
     output.status.code()
 }
 
-/// Standard error without the notices of devices that this machine lacks.
+/// Standard error without the notice that this machine has no CUDA device.
 fn stderr(output: &Output) -> String {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
-    text.split_inclusive('\n').filter(|line| !line.starts_with("skipped ")).collect()
+    text.split_inclusive('\n').filter(|line| !line.starts_with("skipped cuda: ")).collect()
 }
 
 fn json(output: &Output) -> Value {
