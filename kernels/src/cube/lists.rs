@@ -157,9 +157,14 @@ pub struct Spot {
 /// The vector of this unit among so many, where tensors have these first units; one without ends here.
 #[cube]
 pub fn spot(starts: &Sequence<usize>, vectors: usize) -> Spot {
-    let unit = unit_below(vectors);
-    let of = find(starts, unit);
-    Spot { of, at: unit - pick(starts, of) }
+    spot_of(starts, unit_below(vectors))
+}
+
+/// The vector of this number.
+#[cube]
+pub fn spot_of(starts: &Sequence<usize>, vector: usize) -> Spot {
+    let of = find(starts, vector);
+    Spot { of, at: vector - pick(starts, of) }
 }
 
 /// The number of the last of `starts`, which grow, that is not behind `at`.

@@ -18,13 +18,17 @@ pub use cubes::{
     cubes_of_channel, elementwise, grid, lane_sum, row_of_cubes, store_sums, unit_below,
     unit_launch, units, vector_size, wide,
 };
-pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
+pub use lists::{
+    ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, spot_of, store,
+};
 pub use product::{Sizes, SizesLaunch, Steps, accumulate, product};
 pub use tensors::{
     array, cast, empty, empty_all, empty_each, empty_like, into_contiguous, owned, strided_array,
     zeros,
 };
-pub use tiles::{DEPTH_OF_CORES, Four, SIDE, TF32, TILE, TensorCores, Tiles};
+pub use tiles::{
+    DEPTH_OF_CORES, Four, SIDE, TF32, TILE, TensorCores, Tiles, along_depth, interleaved,
+};
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 

@@ -8,7 +8,7 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::tiles::{Four, SIDE, TILE, Tiles};
+use super::tiles::{Four, SIDE, TILE, Tiles, interleaved};
 use super::{Launch, after_launch, array, empty, grid, strided_array};
 
 /// Between elements of one matrix and the next, of a row and the next, and of a column and the next.
@@ -19,7 +19,8 @@ pub struct Steps {
     pub column: usize,
 }
 
-/// Four elements along the rows, or where `across` along the columns, zeros beside the matrix.
+/// Four elements along the rows, or where `across` along the columns, [interleaved] from the place `at`; zeros beside
+/// the matrix.
 #[cube]
 fn four<F: Float>(
     of: &Array<F>,
@@ -34,9 +35,9 @@ fn four<F: Float>(
     for place in 0..4usize {
         let (mut row, mut column) = at;
         if comptime!(across) {
-            column += place;
+            column += interleaved(0usize, place);
         } else {
-            row += place;
+            row += interleaved(0usize, place);
         }
         if row < ends.0 && column < ends.1 {
             let from = matrix * steps.matrix + row * steps.row + column * steps.column;
@@ -75,10 +76,10 @@ pub fn accumulate<F: Float, G: Float>(
     for step in 0..sizes.depth.div_ceil(SIDE) {
         // Units that are neighbours read neighbours, whichever way a matrix lies.
         let k = step * SIDE;
-        let (mut row, mut column) = (first.0 + down * 4, k + across);
+        let (mut row, mut column) = (first.0 + down, k + across);
         let (mut at, mut fours) = (across, down);
         if left_steps.column != 1usize {
-            row = first.0 + across * 4;
+            row = first.0 + across;
             column = k + down;
             at = down;
             fours = across;
@@ -87,17 +88,17 @@ pub fn accumulate<F: Float, G: Float>(
         if comptime!(ones) {
             #[unroll]
             for place in 0..4usize {
-                if row + place == sizes.rows && column < sizes.depth {
+                if row + interleaved(0usize, place) == sizes.rows && column < sizes.depth {
                     values[place] = 1.0f32;
                 }
             }
         }
         tiles.put_left(at, fours, values);
-        let (mut row, mut column) = (k + down, first.1 + across * 4);
+        let (mut row, mut column) = (k + down, first.1 + across);
         let (mut at, mut fours) = (down, across);
         if right_steps.column != 1usize {
             row = k + across;
-            column = first.1 + down * 4;
+            column = first.1 + down;
             at = across;
             fours = down;
         }
@@ -125,10 +126,10 @@ fn product_kernel<F: Float, G: Float, O: Float>(
     let matrix = CUBE_POS_Z as usize;
     #[unroll]
     for down in 0..4usize {
-        let row = first.0 + UNIT_POS as usize / SIDE * 4 + down;
+        let row = first.0 + interleaved(UNIT_POS as usize / SIDE, down);
         #[unroll]
         for across in 0..4usize {
-            let column = first.1 + UNIT_POS as usize % SIDE * 4 + across;
+            let column = first.1 + interleaved(UNIT_POS as usize % SIDE, across);
             if row < sizes.rows && column < sizes.columns {
                 let four = sums[down];
                 out[(matrix * sizes.rows + row) * sizes.columns + column] =

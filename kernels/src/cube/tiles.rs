@@ -110,7 +110,7 @@ impl TensorCores {
 /// Bytes of shared memory that a tile takes at most with tensor cores, of operands of this type.
 fn shared_memory(operand: StorageType, vectors: usize) -> usize {
     let row = 4 * (vectors + 1) * (SIDE + 2) * operand.size();
-    DEPTH_OF_CORES * row + TILE * TILE * size_of::<f32>()
+    DEPTH_OF_CORES * row + TILE * 4 * (SIDE + 2) * size_of::<f32>()
 }
 
 /// Rows of operands in shared memory at once.
@@ -185,13 +185,14 @@ impl<S: Scalar> Tiles<S> {
         intrinsic!(|_| depth(self.cores))
     }
 
-    /// Puts four elements of a column of the left matrix into the tile: those from row `4 * four` on, of
-    /// column `k`.
+    /// Puts four elements of a column of the left matrix into the tile: places from `4 * four` on of column `k`.
+    /// Which row of a product a place holds is the caller's choice.
     pub fn put_left(&mut self, k: usize, four: usize, elements: Vector<S, Four>) {
         self.left[k * comptime!(row(1, self.cores)) + four] = elements;
     }
 
-    /// Puts four elements of row `k` of the right matrix into the tile, those from column `4 * four` on.
+    /// Puts four elements of row `k` of the right matrix into the tile, places from `4 * four` on. Which column of a
+    /// product a place holds is the caller's choice; see [`interleaved`].
     pub fn put_right(&mut self, k: usize, four: usize, elements: Vector<S, Four>) {
         self.right[k * comptime!(row(self.vectors, self.cores)) + four] = elements;
     }
@@ -271,8 +272,8 @@ impl<S: Scalar> Tiles<S> {
         }
     }
 
-    /// The sums of a unit at `(across, down)` in the square: of rows `4 * down` and the three after it, each
-    /// in `vectors` vectors `TILE` columns apart, of which the first has column `4 * across` first.
+    /// The sums of a unit at `(across, down)` in the square: of the rows at places `4 * down` and the three after it, each
+    /// in `vectors` vectors `TILE` columns apart, of which the first has the column at place `4 * across` first.
     pub fn sums(self) -> Array<Vector<f32, Four>> {
         let mut sums = self.sums;
         if comptime!(self.cores.is_some()) {
@@ -280,7 +281,8 @@ impl<S: Scalar> Tiles<S> {
             let vectors = comptime!(self.vectors);
             let across = UNIT_POS as usize % SIDE;
             let down = UNIT_POS as usize / SIDE;
-            let mut memory = SharedMemory::<f32>::new_aligned(comptime!(TILE * TILE), ALIGNMENT);
+            let length = comptime!(TILE * row(1, Some(cores)));
+            let mut memory = SharedMemory::<Vector<f32, Four>>::new_aligned(length, ALIGNMENT);
             let (first_row, column) = first_product(vectors, cores);
             let (of_vector, column) = (column * cores.n / TILE, column * cores.n % TILE);
             #[unroll]
@@ -288,28 +290,40 @@ impl<S: Scalar> Tiles<S> {
                 if of_vector == vector {
                     #[unroll]
                     for product in 0..comptime!(cores.each(vectors)) {
-                        let to = (first_row + product) * comptime!(cores.m * TILE) + column;
-                        let mut memory = memory.slice_mut(to, comptime!(TILE * TILE));
+                        let to = (first_row + product) * comptime!(cores.m * row(1, Some(cores)));
+                        let mut memory = memory.slice_mut(to + column / 4, length);
                         let sum = self.of_cores.index(product);
                         let layout = cmma::MatrixLayout::RowMajor;
-                        cmma::store(&mut memory, sum, comptime!(TILE as u32), layout);
+                        let pitch = comptime!(4 * row(1, Some(cores)) as u32);
+                        cmma::store(&mut memory, sum, pitch, layout);
                     }
                 }
                 sync_cube();
                 #[unroll]
                 for place in 0..4usize {
-                    let mut four = Vector::<f32, Four>::new(0.0f32);
-                    #[unroll]
-                    for column in 0..4usize {
-                        four[column] = memory[(down * 4 + place) * TILE + across * 4 + column];
-                    }
-                    sums[comptime!(place * vectors + vector)] = four;
+                    sums[comptime!(place * vectors + vector)] =
+                        memory[(down * 4 + place) * comptime!(row(1, Some(cores))) + across];
                 }
                 sync_cube();
             }
         }
         sums
     }
+}
+
+/// The row or column within `TILE` whose place in a tile is `4 * four + element`: units with neighbouring fours have
+/// neighbouring rows or columns, so that they read and write whole sectors of memory.
+#[cube]
+pub fn interleaved(four: usize, #[comptime] element: usize) -> usize {
+    comptime!(element * SIDE) + four
+}
+
+/// Place along the depth and four of this unit, for tiles that are written along the depth: units that write at once
+/// reach each bank of shared memory once, those of a warp have 16 neighbouring places.
+#[cube]
+pub fn along_depth() -> (usize, usize) {
+    let unit = UNIT_POS as usize;
+    (unit % 8 + unit / 16 % 2 * 8, unit / 8 % 2 + unit / 32 * 2)
 }
 
 /// Row and column of the first product of this unit's plane among those of a tile; the others follow below.

@@ -7,56 +7,27 @@ use cubecl::prelude::*;
 use super::Windows;
 use crate::cube::{elementwise, empty, empty_like, into_contiguous, launch, unit_below};
 
-/// A pixel that a window takes, and what is made of it.
-#[derive(CubeType, Clone, Copy)]
-pub struct Argmax {
-    pub at: usize,
-    pub value: f32,
-}
-
-/// A pixel, or where `mapped` `(x - centre) * scale + shift` of it.
-#[cube]
-fn pixel<F: Float>(x: F, centre: f32, scale: f32, shift: f32, #[comptime] mapped: bool) -> f32 {
-    let x = f32::cast_from(x);
-    if comptime!(mapped) { (x - centre) * scale + shift } else { x }
-}
-
-/// The first largest pixel of a window in rows of `w`, of what the map makes of them where `mapped`; NaN
-/// is the largest.
-#[cube]
-pub fn argmax<F: Float>(
-    x: &Array<F>,
-    first: usize,
-    w: usize,
-    centre: f32,
-    scale: f32,
-    shift: f32,
-    #[comptime] mapped: bool,
-) -> Argmax {
-    let mut at = first;
-    let mut value = pixel::<F>(x[first], centre, scale, shift, mapped);
-    #[unroll]
-    for place in 1..4usize {
-        let place = first + comptime!(place / 2) * w + comptime!(place % 2);
-        let other = pixel::<F>(x[place], centre, scale, shift, mapped);
-        if beats(other, value) {
-            at = place;
-            value = other;
-        }
-    }
-    Argmax { at, value }
-}
-
 /// True if a pixel is taken in place of one before it; NaN is the largest.
 #[cube]
-fn beats(other: f32, value: f32) -> bool {
+pub fn beats(other: f32, value: f32) -> bool {
     other > value || (other.is_nan() && !value.is_nan())
 }
 
-/// The place of the first largest pixel of a window.
+/// The place of the first largest pixel of the 2x2 window that begins at `first`.
 #[cube]
-fn largest<F: Float>(x: &Array<F>, first: usize, w: usize) -> usize {
-    argmax(x, first, w, 0.0f32, 1.0f32, 0.0f32, false).at
+fn adjacent_largest<F: Float>(x: &Array<F>, first: usize, w: usize) -> usize {
+    let mut at = first;
+    let mut value = f32::cast_from(x[first]);
+    #[unroll]
+    for place in 1..4usize {
+        let other_at = first + comptime!(place / 2) * w + comptime!(place % 2);
+        let other = f32::cast_from(x[other_at]);
+        if beats(other, value) {
+            at = other_at;
+            value = other;
+        }
+    }
+    at
 }
 
 /// The first pixel of a window, counted over all planes.
@@ -100,64 +71,24 @@ fn nearest(number: usize, size: usize) -> usize {
     min(max(number, 1usize) - 1, size - 1)
 }
 
-/// The overlapping window of this number over all planes: its first largest pixel.
+/// The place of the first largest pixel of the window of this number over all planes.
 #[cube]
-fn overlapping_pixel<F: Float>(x: &Array<F>, window: usize, h: usize, w: usize) -> usize {
-    let (rows, columns) = (h.div_ceil(2), w.div_ceil(2));
-    let line = window / columns;
-    let plane = line / rows * h * w;
-    overlapping_largest(x, plane, line % rows * 2, window % columns * 2, h, w)
-}
-
-/// [`taken_kernel`] of overlapping windows.
-#[cube(launch_unchecked)]
-fn overlapping_taken_kernel<F: Float>(
+fn largest<F: Float>(
     x: &Array<F>,
-    values: &Array<F>,
-    taken: &mut Array<F>,
-    windows: usize,
+    window: usize,
     h: usize,
     w: usize,
-    #[define(F)] _dtype: StorageType,
-) {
-    let window = unit_below(windows);
-    taken[window] = values[overlapping_pixel(x, window, h, w)];
-}
-
-/// A unit for each pixel: the sum of `dy` over the windows whose first largest pixel it is. One of an odd row is in the
-/// windows above and below, one of an odd column in those beside it.
-#[cube(launch_unchecked)]
-fn overlapping_scattered_kernel<F: Float>(
-    x: &Array<F>,
-    dy: &Array<F>,
-    dx: &mut Array<F>,
-    pixels: usize,
-    h: usize,
-    w: usize,
-    #[define(F)] _dtype: StorageType,
-) {
-    let pixel = unit_below(pixels);
-    let line = pixel / w;
-    let (plane, row, column) = (line / h, line % h, pixel % w);
-    let (rows, columns) = (h.div_ceil(2), w.div_ceil(2));
-    let mut sum = 0.0f32;
-    #[unroll]
-    for place in 0..4usize {
-        let down = comptime!(place / 2);
-        let right = comptime!(place % 2);
-        let window_row = row / 2 + down;
-        let window_column = column / 2 + right;
-        // An even row or column lies in the windows of its half alone.
-        let has_pixel =
-            (comptime!(down == 0) || row % 2 == 1) && (comptime!(right == 0) || column % 2 == 1);
-        if has_pixel && window_row < rows && window_column < columns {
-            let at = overlapping_largest(x, plane * h * w, window_row * 2, window_column * 2, h, w);
-            if at == pixel {
-                sum += f32::cast_from(dy[(plane * rows + window_row) * columns + window_column]);
-            }
+    #[comptime] over: Windows,
+) -> usize {
+    match comptime!(over) {
+        Windows::Adjacent => adjacent_largest(x, first_pixel(window, h, w), w),
+        Windows::Overlapping => {
+            let (rows, columns) = (h.div_ceil(2), w.div_ceil(2));
+            let line = window / columns;
+            let plane = line / rows * h * w;
+            overlapping_largest(x, plane, line % rows * 2, window % columns * 2, h, w)
         }
     }
-    dx[pixel] = F::cast_from(sum);
 }
 
 /// A unit for each window: the element of `values` at its first largest pixel.
@@ -169,13 +100,15 @@ fn taken_kernel<F: Float>(
     windows: usize,
     h: usize,
     w: usize,
+    #[comptime] over: Windows,
     #[define(F)] _dtype: StorageType,
 ) {
     let window = unit_below(windows);
-    taken[window] = values[largest(x, first_pixel(window, h, w), w)];
+    taken[window] = values[largest(x, window, h, w, over)];
 }
 
-/// A unit for each pixel: the element of `dy` of its window, if it is the first largest there.
+/// A unit for each pixel: the sum of `dy` over the windows whose first largest pixel it is. Of overlapping windows, one of
+/// an odd row is in those above and below, one of an odd column in those beside it.
 #[cube(launch_unchecked)]
 fn scattered_kernel<F: Float>(
     x: &Array<F>,
@@ -184,19 +117,42 @@ fn scattered_kernel<F: Float>(
     pixels: usize,
     h: usize,
     w: usize,
+    #[comptime] over: Windows,
     #[define(F)] _dtype: StorageType,
 ) {
     let pixel = unit_below(pixels);
     let line = pixel / w;
-    let (row, column) = (line % h / 2, pixel % w / 2);
-    let mut value = F::new(0.0);
-    if row < h / 2 && column < w / 2 {
-        let window = (line / h * (h / 2) + row) * (w / 2) + column;
-        if largest(x, first_pixel(window, h, w), w) == pixel {
-            value = dy[window];
+    let (plane, row, column) = (line / h, line % h, pixel % w);
+    let mut sum = 0.0f32;
+    match comptime!(over) {
+        Windows::Adjacent => {
+            let (rows, columns) = (h / 2, w / 2);
+            if row / 2 < rows && column / 2 < columns {
+                let window = (plane * rows + row / 2) * columns + column / 2;
+                if largest(x, window, h, w, over) == pixel {
+                    sum = f32::cast_from(dy[window]);
+                }
+            }
+        }
+        Windows::Overlapping => {
+            let (rows, columns) = (h.div_ceil(2), w.div_ceil(2));
+            #[unroll]
+            for place in 0..4usize {
+                let (down, right) = comptime!((place / 2, place % 2));
+                let (window_row, window_column) = (row / 2 + down, column / 2 + right);
+                // An even row or column lies in the windows of its half alone.
+                let has_pixel = (comptime!(down == 0) || row % 2 == 1)
+                    && (comptime!(right == 0) || column % 2 == 1);
+                if has_pixel && window_row < rows && window_column < columns {
+                    let window = (plane * rows + window_row) * columns + window_column;
+                    if largest(x, window, h, w, over) == pixel {
+                        sum += f32::cast_from(dy[window]);
+                    }
+                }
+            }
         }
     }
-    dx[pixel] = value;
+    dx[pixel] = F::cast_from(sum);
 }
 
 pub fn gather<R: CubeRuntime>(over: Windows, x: CubeTensor<R>, u: CubeTensor<R>) -> CubeTensor<R> {
@@ -211,14 +167,8 @@ pub fn gather<R: CubeRuntime>(over: Windows, x: CubeTensor<R>, u: CubeTensor<R>)
     // SAFETY: `x` and `u` have planes of `h` rows of `w` pixels, every window lies in one of them,
     // and units stop at the last window.
     unsafe {
-        match over {
-            Windows::Adjacent => launch!(taken_kernel, elementwise(&x.client, windows);
-                x, u, taken; windows, h, w, x.dtype.into()),
-            Windows::Overlapping => {
-                launch!(overlapping_taken_kernel, elementwise(&x.client, windows);
-                    x, u, taken; windows, h, w, x.dtype.into())
-            }
-        }
+        launch!(taken_kernel, elementwise(&x.client, windows);
+            x, u, taken; windows, h, w, over, x.dtype.into());
     }
     taken
 }
@@ -237,14 +187,8 @@ pub fn scatter<R: CubeRuntime>(
     }
     // SAFETY: as in `gather`; `dy` has an element a window, and units stop at the last pixel.
     unsafe {
-        match over {
-            Windows::Adjacent => launch!(scattered_kernel, elementwise(&x.client, pixels);
-                x, dy, dx; pixels, h, w, x.dtype.into()),
-            Windows::Overlapping => {
-                launch!(overlapping_scattered_kernel, elementwise(&x.client, pixels);
-                    x, dy, dx; pixels, h, w, x.dtype.into())
-            }
-        }
+        launch!(scattered_kernel, elementwise(&x.client, pixels);
+            x, dy, dx; pixels, h, w, over, x.dtype.into());
     }
     dx
 }

@@ -12,7 +12,7 @@ use crate::host::{unwrap, wrap};
 use crate::layers;
 
 /// Windows of a pool, two pixels apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Windows {
     /// 2x2; an odd last row or column is in none.
     Adjacent,

@@ -6,7 +6,10 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{ConvShape, Role, multiplier};
-use crate::cube::{Four, SIDE, TILE, TensorCores, Tiles, array, arrays, empty, grid, launch};
+use crate::cube::{
+    Four, SIDE, TILE, TensorCores, Tiles, along_depth, array, arrays, empty, grid, interleaved,
+    launch,
+};
 
 /// Pixels of a result from which on a unit takes eight at once: as many cubes are left.
 const MANY_PIXELS: usize = 1 << 16;
@@ -78,18 +81,19 @@ fn accumulate<F: Float, W: Float, S: Float>(
     let taps = comptime!(side * side);
     let depth = source.channels * taps;
     let lane = CUBE_POS_Z as usize;
+    let (of_depth, four) = along_depth();
     let at_once = tiles.depth();
     for step in 0..depth.div_ceil(at_once) {
         #[unroll]
         for part in 0..comptime!(at_once / SIDE) {
             // Four rows of the weights at one place of the sum.
-            let place_in_tile = comptime!(part * SIDE) + across;
+            let place_in_tile = comptime!(part * SIDE) + of_depth;
             let k = step * at_once + place_in_tile;
             let mut weights = Vector::<S, Four>::new(S::new(0.0));
             if k < depth {
                 #[unroll]
                 for place in 0..4usize {
-                    let row = first_row + down * 4 + place;
+                    let row = first_row + four * 4 + place;
                     if row < rows {
                         let at = if comptime!(transposed) {
                             ((lane * source.channels + k / taps) * rows + row) * taps + k % taps
@@ -101,7 +105,7 @@ fn accumulate<F: Float, W: Float, S: Float>(
                     }
                 }
             }
-            tiles.put_left(place_in_tile, down, weights);
+            tiles.put_left(place_in_tile, four, weights);
             // Four pixels under the windows, or eight.
             let place_in_tile = comptime!(part * SIDE) + down;
             let k = step * at_once + place_in_tile;
@@ -172,7 +176,7 @@ fn gather_kernel<F: Float, W: Float, S: Float, O: Float>(
     #[unroll]
     for pixel in 0..count {
         let vector = CUBE_POS_X as usize * vectors + comptime!(pixel / 4);
-        let at = (vector * SIDE + across) * 4 + comptime!(pixel % 4);
+        let at = vector * TILE + interleaved(across, comptime!(pixel % 4));
         let image = at / plane * lanes + lane;
         let (y, x) = (at % plane / out_w, at % out_w);
         bases[pixel] = u32::MAX.runtime();

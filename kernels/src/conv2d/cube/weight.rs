@@ -8,8 +8,8 @@ use cubecl::prelude::*;
 use super::{ConvShape, Role, multiplier};
 use crate::conv2d::weight_parts;
 use crate::cube::{
-    DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles, array, arrays, elementwise, empty, grid,
-    launch, unit_below,
+    DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles, along_depth, array, arrays, elementwise,
+    empty, grid, interleaved, launch, unit_below,
 };
 
 /// Sizes of one of some lanes.
@@ -39,8 +39,7 @@ fn accumulate<F: Float, S: Float>(
     #[comptime] stride: usize,
     #[comptime] padding: usize,
 ) {
-    let across = UNIT_POS as usize % SIDE;
-    let down = UNIT_POS as usize / SIDE;
+    let (of_depth, four) = along_depth();
     let taps = comptime!(side * side);
     let (from, to) = range;
     let (first_row, first_column) = first;
@@ -50,7 +49,7 @@ fn accumulate<F: Float, S: Float>(
     for step in 0..(to - from).div_ceil(at_once) {
         #[unroll]
         for part in 0..comptime!(at_once / SIDE) {
-            let place_in_tile = comptime!(part * SIDE) + across;
+            let place_in_tile = comptime!(part * SIDE) + of_depth;
             let pixel = from + step * at_once + place_in_tile;
             let mut gradients = Vector::<S, Four>::new(S::new(0.0));
             let mut pixels = Vector::<S, Four>::new(S::new(0.0));
@@ -61,7 +60,7 @@ fn accumulate<F: Float, S: Float>(
                 let x = place % sizes.out_w * stride;
                 #[unroll]
                 for one in 0..4usize {
-                    let row = first_row + down * 4 + one;
+                    let row = first_row + four * 4 + one;
                     if row < sizes.rows {
                         let at = (image * sizes.rows + row) * plane + place;
                         gradients[one] = S::cast_from(dy[at]);
@@ -69,7 +68,7 @@ fn accumulate<F: Float, S: Float>(
                 }
                 #[unroll]
                 for one in 0..4usize {
-                    let column = first_column + down * 4 + one;
+                    let column = first_column + interleaved(four, one);
                     let (channel, tap) = (column / taps, column % taps);
                     let (r, q) = (y + tap / side, x + tap % side);
                     let inside = channel < sizes.channels && r >= padding && q >= padding;
@@ -80,8 +79,8 @@ fn accumulate<F: Float, S: Float>(
                     }
                 }
             }
-            tiles.put_left(place_in_tile, down, gradients);
-            tiles.put_right(place_in_tile, down, pixels);
+            tiles.put_left(place_in_tile, four, gradients);
+            tiles.put_right(place_in_tile, four, pixels);
         }
         tiles.multiply();
     }
@@ -126,7 +125,7 @@ fn weight_kernel<F: Float, S: Float, O: Float>(
         let row = first_row + down * 4 + one;
         #[unroll]
         for other in 0..4usize {
-            let column = first_column + across * 4 + other;
+            let column = first_column + interleaved(across, other);
             if row < rows && column < depth {
                 let sum = sums[one];
                 parts[(layer * rows + row) * depth + column] = O::cast_from(sum[other]);

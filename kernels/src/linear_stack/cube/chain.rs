@@ -11,12 +11,15 @@ use cubecl::prelude::*;
 
 use crate::cube::{
     SIDE, Sizes, SizesLaunch, Steps, TILE, Tiles, accumulate, arrays, empty, empty_all, grid,
-    into_contiguous, launch, most_tensors, units,
+    interleaved, into_contiguous, launch, most_tensors, units,
 };
 
 /// Multiplications of a unit in a small product, one after the other, at most: microseconds, as a launch
 /// takes.
 const MOST_OF_A_UNIT: usize = 512;
+
+/// Elements of a factor in shared memory at most, which has four: 32 KiB, of at least 48 that a device has.
+const MOST_STAGED: usize = 2048;
 
 /// The place of a tensor among those of a chain.
 pub type Place = usize;
@@ -110,15 +113,58 @@ fn steps(rows: usize, columns: usize, #[comptime] turned: bool) -> Steps {
     }
 }
 
-/// A cube for each lane, through all products.
+/// Elements of a row of such a matrix in shared memory, an odd number: then units that read down a column read
+/// different banks.
+#[cube]
+fn pitch(rows: usize, columns: usize, #[comptime] turned: bool) -> usize {
+    let length = if comptime!(turned) { rows } else { columns };
+    length + 1 - length % 2
+}
+
+/// Copies the matrix of this cube into shared memory from `first` on.
+#[cube]
+fn stage(
+    shared: &mut SharedMemory<f32>,
+    of: &Array<f32>,
+    sizes: (usize, usize),
+    #[comptime] turned: bool,
+    #[comptime] first: usize,
+    #[comptime] units: u32,
+) {
+    let (rows, columns) = sizes;
+    let length = if comptime!(turned) { rows } else { columns };
+    let pitch = pitch(rows, columns, turned);
+    let mut at = UNIT_POS as usize;
+    while at < rows * columns {
+        shared[first + at / length * pitch + at % length] =
+            of[CUBE_POS_Z as usize * (rows * columns) + at];
+        at += comptime!(units as usize);
+    }
+}
+
+/// The steps of a matrix from [`stage`].
+#[cube]
+fn staged_steps(rows: usize, columns: usize, #[comptime] turned: bool) -> Steps {
+    let pitch = pitch(rows, columns, turned);
+    if comptime!(turned) {
+        Steps { matrix: 0usize, row: 1usize, column: pitch }
+    } else {
+        Steps { matrix: 0usize, row: pitch, column: 1usize }
+    }
+}
+
+/// A cube for each lane, through all products. Factors of up to `staged` elements are read from shared memory, where
+/// there is room for those of two terms; from global memory with none staged.
 #[cube(launch_unchecked)]
 fn chain_kernel(
     of: &mut Sequence<Array<f32>>,
     sizes: &Sequence<Sizes>,
     #[comptime] products: Vec<Product>,
+    #[comptime] staged: usize,
     #[comptime] units: u32,
 ) {
     let matrix = CUBE_POS_Z as usize;
+    let mut shared = SharedMemory::<f32>::new(comptime!((4 * staged).max(1)));
     #[unroll]
     for index in 0..comptime!(products.len()) {
         let product = comptime!(products[index]);
@@ -126,6 +172,28 @@ fn chain_kernel(
         if comptime!(index > 0) {
             // Other units of this cube wrote what a factor is.
             sync_storage();
+        }
+        if comptime!(staged > 0) {
+            #[unroll]
+            for term in 0..2usize {
+                if comptime!(product.terms[term].is_some()) {
+                    let [left, right] = comptime!(product.terms[term].expect("just checked"));
+                    let (rows, columns) = ((sizes.rows, sizes.depth), (sizes.depth, sizes.columns));
+                    let first = comptime!(2 * term * staged);
+                    let turned = comptime!(product.turned);
+                    stage(&mut shared, of.index(left), rows, comptime!(turned[0]), first, units);
+                    let first = comptime!((2 * term + 1) * staged);
+                    stage(
+                        &mut shared,
+                        of.index(right),
+                        columns,
+                        comptime!(turned[1]),
+                        first,
+                        units,
+                    );
+                }
+            }
+            sync_cube();
         }
         let rows = sizes.rows + comptime!(usize::from(product.totals.is_some()));
         let mut at = UNIT_POS as usize;
@@ -137,19 +205,37 @@ fn chain_kernel(
                 if comptime!(product.terms[term].is_some()) {
                     let [left, right] = comptime!(product.terms[term].expect("just checked"));
                     let (left, right) = (of.index(left), of.index(right));
-                    let of_left = steps(sizes.rows, sizes.depth, comptime!(product.turned[0]));
-                    let of_right = steps(sizes.depth, sizes.columns, comptime!(product.turned[1]));
-                    let from_left = matrix * of_left.matrix + row * of_left.row;
-                    let from_right = matrix * of_right.matrix + column * of_right.column;
+                    let turned = comptime!(product.turned);
                     // The totals are those of the first term.
                     let of_totals = row == sizes.rows;
                     if !of_totals || comptime!(term == 0) {
-                        for k in 0..sizes.depth {
-                            let mut factor = 1.0f32;
-                            if !of_totals {
-                                factor = left[from_left + k * of_left.column];
+                        if comptime!(staged > 0) {
+                            let of_left =
+                                staged_steps(sizes.rows, sizes.depth, comptime!(turned[0]));
+                            let of_right =
+                                staged_steps(sizes.depth, sizes.columns, comptime!(turned[1]));
+                            let first_left = comptime!(2 * term * staged) + row * of_left.row;
+                            let first_right =
+                                comptime!((2 * term + 1) * staged) + column * of_right.column;
+                            for k in 0..sizes.depth {
+                                let mut factor = 1.0f32;
+                                if !of_totals {
+                                    factor = shared[first_left + k * of_left.column];
+                                }
+                                sum += factor * shared[first_right + k * of_right.row];
                             }
-                            sum += factor * right[from_right + k * of_right.row];
+                        } else {
+                            let of_left = steps(sizes.rows, sizes.depth, comptime!(turned[0]));
+                            let of_right = steps(sizes.depth, sizes.columns, comptime!(turned[1]));
+                            let first_left = matrix * of_left.matrix + row * of_left.row;
+                            let first_right = matrix * of_right.matrix + column * of_right.column;
+                            for k in 0..sizes.depth {
+                                let mut factor = 1.0f32;
+                                if !of_totals {
+                                    factor = left[first_left + k * of_left.column];
+                                }
+                                sum += factor * right[first_right + k * of_right.row];
+                            }
                         }
                     }
                 }
@@ -184,10 +270,10 @@ fn tile_kernel(of: &mut Sequence<Array<f32>>, sizes: &Sizes, #[comptime] product
     let sums = tiles.sums();
     #[unroll]
     for down in 0..4usize {
-        let row = first.0 + UNIT_POS as usize / SIDE * 4 + down;
+        let row = first.0 + interleaved(UNIT_POS as usize / SIDE, down);
         #[unroll]
         for across in 0..4usize {
-            let column = first.1 + UNIT_POS as usize % SIDE * 4 + across;
+            let column = first.1 + interleaved(UNIT_POS as usize % SIDE, across);
             if column < sizes.columns {
                 let four = sums[down];
                 finish(of, sizes, row, column, four[across], product);
@@ -290,13 +376,20 @@ fn launch<R: CubeRuntime>(
     let bound = arrays(bound.iter().copied());
     let mut sizes =
         of.iter().map(|&(_, [rows, depth, columns])| SizesLaunch::new(rows, depth, columns));
+    // Rows have an element more in shared memory where their number is even.
+    let staged = of.iter().map(|(_, [rows, depth, columns])| {
+        let padded = |rows: usize, columns: usize| rows * columns + rows.max(columns);
+        padded(*rows, *depth).max(padded(*depth, *columns))
+    });
+    let staged = staged.max().unwrap_or(0).next_power_of_two();
+    let staged = if staged <= MOST_STAGED { staged } else { 0 };
     // SAFETY: a unit reads elements within the matrices, which are contiguous and of these sizes, a bias and a
     // gate that have an element a column and one an element of the result, and writes elements that there are,
     // of tensors that only one product writes.
     unsafe {
         if let Some(units) = small {
             launch!(chain_kernel, grid(client, [1, 1, lanes], units);;
-                bound, sizes.collect(), products, units);
+                bound, sizes.collect(), products, staged, units);
         } else {
             let (product, size) = of[0];
             let [across, down] = [size[2], product.rows(size)].map(|side| side.div_ceil(TILE));

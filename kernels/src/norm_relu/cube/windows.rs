@@ -7,10 +7,10 @@ use cubecl::prelude::*;
 
 use crate::channels::cube::{Grad, Input, Parts, channel_of_cube};
 use crate::cube::{
-    arrays, cubes_of_channel, elementwise, empty, empty_like, launch, row_of_cubes, store_sums,
-    unit_below,
+    Four, arrays, cubes_of_channel, elementwise, empty, empty_like, launch, row_of_cubes,
+    store_sums, unit_below, vector_size, wide,
 };
-use crate::max_pool::cube::{argmax, first_pixel};
+use crate::max_pool::cube::{beats, first_pixel};
 
 /// True if a ReLU lets a value pass.
 #[cube]
@@ -18,33 +18,96 @@ fn passes(value: f32) -> bool {
     value > 0.0f32 || value.is_nan()
 }
 
+/// The pixels of the window that begins at `first` in rows of `w`, which are read in pairs where rows have such.
+#[cube]
+fn pixels<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    first: usize,
+    w: usize,
+    #[comptime] paired: bool,
+) -> Vector<f32, Four> {
+    let mut four = Vector::<f32, Four>::new(0.0f32);
+    #[unroll]
+    for row in 0..2usize {
+        let at = first + row * w;
+        if comptime!(paired) {
+            let pair = x[at / 2];
+            four[comptime!(2 * row)] = f32::cast_from(pair[0usize]);
+            four[comptime!(2 * row + 1)] = f32::cast_from(pair[1usize]);
+        } else {
+            four[comptime!(2 * row)] = f32::cast_from(x[at][0usize]);
+            four[comptime!(2 * row + 1)] = f32::cast_from(x[at + 1][0usize]);
+        }
+    }
+    four
+}
+
+/// The pixel that a window takes.
+#[derive(CubeType, Clone, Copy)]
+struct Argmax {
+    /// Its number among the four.
+    place: usize,
+    value: f32,
+}
+
+/// The first largest of four values; NaN is the largest.
+#[cube]
+fn argmax(values: Vector<f32, Four>) -> Argmax {
+    let mut place = 0usize;
+    let mut value = values[0usize];
+    #[unroll]
+    for other in 1..4usize {
+        if beats(values[other], value) {
+            place = other.runtime();
+            value = values[other];
+        }
+    }
+    Argmax { place, value }
+}
+
+/// The value at a place that the device computes.
+#[cube]
+fn at_place(values: Vector<f32, Four>, place: usize) -> f32 {
+    let mut value = values[0usize];
+    #[unroll]
+    for other in 1..4usize {
+        if place == other {
+            value = values[other];
+        }
+    }
+    value
+}
+
 /// A unit for each window.
 #[cube(launch_unchecked)]
-fn activate_kernel<F: Float, G: Float>(
-    x: &Array<F>,
+fn activate_kernel<F: Float, G: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
     z: &mut Array<G>,
-    x_tangents: &Sequence<Array<F>>,
+    x_tangents: &Sequence<Array<Vector<F, N>>>,
     map_tangents: &Sequence<Array<f32>>,
     windows: usize,
     channels: usize,
     h: usize,
     w: usize,
+    #[comptime] paired: bool,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let window = unit_below(windows);
     let c = window / (w / 2) / (h / 2) % channels;
-    let best = argmax(x, first_pixel(window, h, w), w, centre[c], scale[c], shift[c], true);
+    let first = first_pixel(window, h, w);
+    let far = pixels(x, first, w, paired) - Vector::new(centre[c]);
+    let best = argmax(far * Vector::new(scale[c]) + Vector::new(shift[c]));
     let mut value = 0.0f32;
     if passes(best.value) {
         value = best.value;
         if comptime!(x_tangents.len() == 1) {
             let map_tangent = map_tangents.index(0usize);
-            let far = f32::cast_from(x[best.at]) - centre[c];
-            value = f32::cast_from(x_tangents.index(0usize)[best.at]) * scale[c]
-                + far * map_tangent[c]
+            let x_tangent = pixels(x_tangents.index(0usize), first, w, paired);
+            value = at_place(x_tangent, best.place) * scale[c]
+                + at_place(far, best.place) * map_tangent[c]
                 + map_tangent[channels + c];
         }
     }
@@ -53,21 +116,22 @@ fn activate_kernel<F: Float, G: Float>(
 
 /// The sums of each cube's part of `dv`, and of `dv * (x - centre)`, or their tangents.
 #[cube(launch_unchecked)]
-fn sums_kernel<F: Float, G: Float>(
+fn sums_kernel<F: Float, G: Float, N: Size>(
     dz: &Array<G>,
-    x: &Array<F>,
+    x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
     parts: &mut Array<f32>,
     dz_tangents: &Sequence<Array<G>>,
-    x_tangents: &Sequence<Array<F>>,
+    x_tangents: &Sequence<Array<Vector<F, N>>>,
     centre_tangents: &Sequence<Array<f32>>,
     channels: usize,
     h: usize,
     w: usize,
     windows: usize,
     cubes: usize,
+    #[comptime] paired: bool,
     #[comptime] units: u32,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
@@ -86,21 +150,22 @@ fn sums_kernel<F: Float, G: Float>(
         let row = window / across;
         let plane = row / rows * channels + channel;
         let first = (plane * h + row % rows * 2) * w + window % across * 2;
-        let best = argmax(x, first, w, centre, scale, shift, true);
+        let far = pixels(x, first, w, paired) - Vector::new(centre);
+        let best = argmax(far * Vector::new(scale) + Vector::new(shift));
         if passes(best.value) {
             let at = (plane * rows + row % rows) * across + window % across;
             let g = f32::cast_from(dz[at]);
             if comptime!(x_tangents.len() == 1) {
-                let x_tangent = f32::cast_from(x_tangents.index(0usize)[best.at]);
-                product += g * (x_tangent - centre_tangent);
+                let x_tangent = pixels(x_tangents.index(0usize), first, w, paired);
+                product += g * (at_place(x_tangent, best.place) - centre_tangent);
                 if comptime!(dz_tangents.len() == 1) {
                     let dz_tangent = f32::cast_from(dz_tangents.index(0usize)[at]);
                     sum += dz_tangent;
-                    product += dz_tangent * (f32::cast_from(x[best.at]) - centre);
+                    product += dz_tangent * at_place(far, best.place);
                 }
             } else {
                 sum += g;
-                product += g * (f32::cast_from(x[best.at]) - centre);
+                product += g * at_place(far, best.place);
             }
         }
         window += cubes * comptime!(units as usize);
@@ -110,21 +175,22 @@ fn sums_kernel<F: Float, G: Float>(
 
 /// A unit for each window, those cut off at an odd edge too: writes its pixels.
 #[cube(launch_unchecked)]
-fn combine_kernel<F: Float, G: Float>(
+fn combine_kernel<F: Float, G: Float, N: Size>(
     dz: &Array<G>,
-    x: &Array<F>,
+    x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    dx: &mut Array<F>,
+    dx: &mut Array<Vector<F, N>>,
     dz_tangents: &Sequence<Array<G>>,
-    x_tangents: &Sequence<Array<F>>,
+    x_tangents: &Sequence<Array<Vector<F, N>>>,
     map_tangents: &Sequence<Array<f32>>,
     moment_grads: &Sequence<Array<f32>>,
     windows: usize,
     channels: usize,
     h: usize,
     w: usize,
+    #[comptime] paired: bool,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let window = unit_below(windows);
@@ -137,12 +203,13 @@ fn combine_kernel<F: Float, G: Float>(
     let centre = centre[c];
     let first = (plane * h + row * 2) * w + column * 2;
     // No pixel, unless a whole window takes one.
-    let mut chosen = first + h * w;
+    let mut chosen = 4usize;
     let mut gradient = 0.0f32;
     if row < h / 2 && column < w / 2 {
-        let best = argmax(x, first, w, centre, scale[c], shift[c], true);
+        let far = pixels(x, first, w, paired) - Vector::new(centre);
+        let best = argmax(far * Vector::new(scale[c]) + Vector::new(shift[c]));
         if passes(best.value) {
-            chosen = best.at;
+            chosen = best.place;
             let at = (plane * (h / 2) + row) * (w / 2) + column;
             let mut factor = scale[c];
             if comptime!(map_tangents.len() == 1) {
@@ -154,30 +221,39 @@ fn combine_kernel<F: Float, G: Float>(
             }
         }
     }
+    let width = comptime!(if paired { 2usize } else { 1 });
     #[unroll]
-    for pixel in 0..4usize {
+    for vector in 0..comptime!(4 / width) {
+        let pixel = comptime!(vector * width);
         let (down, right) = comptime!((pixel / 2, pixel % 2));
         if row * 2 + down < h && column * 2 + right < w {
-            let at = first + down * w + right;
-            let mut value = 0.0f32;
+            let at = (first + down * w + right) / width;
+            let mut value = Vector::<f32, N>::new(0.0f32);
             if comptime!(moment_grads.len() == 1) {
                 let moment_grad = moment_grads.index(0usize);
-                let far = f32::cast_from(x[at]) - centre;
+                let mut place = c;
                 if comptime!(x_tangents.len() == 1) {
-                    let x_tangent = f32::cast_from(x_tangents.index(0usize)[at]);
-                    value = x_tangent * moment_grad[c]
-                        + far * moment_grad[channels + c]
-                        + moment_grad[2 * channels + c];
-                } else {
-                    value = far * moment_grad[c] + moment_grad[channels + c];
+                    value += wide(x_tangents.index(0usize)[at]) * Vector::new(moment_grad[place]);
+                    place += channels;
+                }
+                value += (wide(x[at]) - Vector::new(centre)) * Vector::new(moment_grad[place])
+                    + Vector::new(moment_grad[place + channels]);
+            }
+            #[unroll]
+            for element in 0..width {
+                if chosen == comptime!(pixel + element) {
+                    value[element] += gradient;
                 }
             }
-            if at == chosen {
-                value += gradient;
-            }
-            dx[at] = F::cast_from(value);
+            dx[at] = Vector::cast_from(value);
         }
     }
+}
+
+/// Pixels that are read at once: two, where rows have pairs.
+fn width<R: CubeRuntime>(x: &CubeTensor<R>) -> usize {
+    let [.., w] = x.meta.shape().dims::<4>();
+    vector_size(&x.client, w, x.elem_size()).min(2)
 }
 
 pub fn activate<R: CubeRuntime>(of: &Input<R>, dtype: DType) -> CubeTensor<R> {
@@ -191,9 +267,9 @@ pub fn activate<R: CubeRuntime>(of: &Input<R>, dtype: DType) -> CubeTensor<R> {
     // SAFETY: maps have planes of `h` rows of `w` pixels, each of a channel that has an element in every
     // vector and two in the map's tangent; every window lies in one of them, and units stop at the last.
     unsafe {
-        launch!(activate_kernel, elementwise(&z.client, windows);
+        launch!(activate_kernel, elementwise(&z.client, windows), width(x);
             x, centre, scale, shift, z;
-            arrays(of.x_tangent()), arrays(of.map_tangent()), windows, channels, h, w,
+            arrays(of.x_tangent()), arrays(of.map_tangent()), windows, channels, h, w, width(x) == 2,
             [x.dtype, dtype].map(Into::into));
     }
     z
@@ -212,10 +288,10 @@ pub fn correlate<R: CubeRuntime>(
     // SAFETY: as in `activate`; the gradient and its tangent have an element a window, there are two parts
     // for each cube of each channel, and units stop at the last window of theirs.
     unsafe {
-        launch!(sums_kernel, row_of_cubes(&x.client, cubes * channels, units);
+        launch!(sums_kernel, row_of_cubes(&x.client, cubes * channels, units), width(x);
             by.dz, x, centre, scale, shift, parts;
             arrays(&by.tangent), arrays(x_tangent), arrays(centre_tangent),
-            channels, h, w, windows, cubes, units, [x.dtype, by.dz.dtype].map(Into::into));
+            channels, h, w, windows, cubes, width(x) == 2, units, [x.dtype, by.dz.dtype].map(Into::into));
     }
     Parts { sums: parts, channels, cubes }
 }
@@ -235,10 +311,10 @@ pub fn combine<R: CubeRuntime>(
     // SAFETY: as in `correlate`; only whole windows read the gradient and take pixels of another row or
     // column, every pixel is written within its plane, and units stop at the last window.
     unsafe {
-        launch!(combine_kernel, elementwise(&x.client, windows);
+        launch!(combine_kernel, elementwise(&x.client, windows), width(x);
             by.dz, x, centre, scale, shift, dx;
             arrays(&by.tangent), arrays(of.x_tangent()), arrays(of.map_tangent()),
-            arrays(&moment_grad), windows, channels, h, w, [x.dtype, by.dz.dtype].map(Into::into));
+            arrays(&moment_grad), windows, channels, h, w, width(x) == 2, [x.dtype, by.dz.dtype].map(Into::into));
     }
     dx
 }

@@ -66,7 +66,7 @@ fn workers() -> usize {
     })
 }
 
-fn capability() -> i32 {
+pub(crate) fn capability() -> i32 {
     static ARCH: OnceLock<i32> = OnceLock::new();
     *ARCH.get_or_init(|| number("SOFTWARE_CUDA_ARCH").unwrap_or(90))
 }
@@ -630,11 +630,13 @@ fn load(text: &str) -> Result<Loaded, String> {
         };
     }
     let lines = Arc::new(text.lines().map(str::to_string).collect::<Vec<_>>());
+    let assembled = stats::assembled_registers(text);
     let mut functions = HashMap::new();
     for function in
         module.functions.iter().filter(|function| function.is_entry && function.body.is_some())
     {
-        let kernel = lower::kernel(&module, &symbols, function, &lines)?;
+        let mut kernel = lower::kernel(&module, &symbols, function, &lines)?;
+        kernel.registers = assembled.get(&function.name).copied().unwrap_or(kernel.registers);
         let callable = Callable { most_dynamic: AtomicUsize::new(SHARED_BY_DEFAULT), kernel };
         functions.insert(function.name.clone(), Box::new(callable));
     }

@@ -1,13 +1,15 @@
 //! Counts of launches, and the least time of an H100.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
+use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::machine::{CLASS_NAMES, CLASSES, Class, Launch};
 
 /// Bits of the set of sectors that a launch touched, by a hash of their addresses.
-const TOUCHED: usize = 1 << 20;
+const TOUCHED: usize = 1 << 22;
 
 #[derive(Clone, Default)]
 pub struct Counters {
@@ -41,7 +43,11 @@ impl Counters {
         if self.touched.is_empty() {
             self.touched = vec![0; TOUCHED / 64];
         }
-        let bit = (sector.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize;
+        // Neighbours must fall anywhere: with one multiplication they would fill the set evenly, and no estimate would follow.
+        let mut hash = sector.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 32;
+        hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bit = (hash >> (64 - TOUCHED.ilog2())) as usize;
         self.touched[bit / 64] |= 1 << (bit % 64);
     }
 
@@ -137,6 +143,36 @@ pub fn estimate(launch: &Launch, counters: &Counters) -> (f64, &'static str) {
     let few = blocks < MULTIPROCESSORS
         && matches!(longest.1, "issue" | "fp32" | "int" | "latency" | "shared" | "tensor");
     (longest.0, if few { "too few blocks" } else { longest.1 })
+}
+
+/// Registers of a thread of each kernel as ptxas (`SOFTWARE_CUDA_PTXAS`) gives them, where statistics are asked for; empty
+/// without it.
+pub fn assembled_registers(ptx: &str) -> HashMap<String, u32> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let (Ok(_), Ok(ptxas)) =
+        (std::env::var("SOFTWARE_CUDA_STATS"), std::env::var("SOFTWARE_CUDA_PTXAS"))
+    else {
+        return HashMap::new();
+    };
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("{}-{number}.ptx", std::process::id()));
+    let arch = crate::driver::capability();
+    let arch = if arch == 90 { "sm_90a".into() } else { format!("sm_{arch}") };
+    let run = std::fs::write(&path, ptx).and_then(|()| {
+        Command::new(ptxas).args(["-v", "-arch", &arch, "-o", "/dev/null"]).arg(&path).output()
+    });
+    let _ = std::fs::remove_file(&path);
+    let Ok(output) = run else { return HashMap::new() };
+    let (mut name, mut registers) = (String::new(), HashMap::new());
+    for line in String::from_utf8_lossy(&output.stderr).lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            name = rest.split('\'').next().unwrap_or_default().to_owned();
+        } else if let Some((_, rest)) = line.split_once("Used ") {
+            let count = rest.split(' ').next().and_then(|count| count.parse().ok());
+            registers.extend(count.map(|count| (name.clone(), count)));
+        }
+    }
+    registers
 }
 
 #[derive(Default)]
