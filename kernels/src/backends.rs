@@ -37,7 +37,7 @@ use crate::{
     limits::LimitTable,
     local_learning::{LocalLearning, MostLayers},
     matrix_product::MatrixProduct,
-    task_loss::TaskLossCall,
+    task_loss::{TaskAccuracyCall, TaskLossCall},
     tiling::LaneCall,
 };
 
@@ -83,7 +83,7 @@ bodies! {
 #[cfg(feature = "cube")]
 bodies! {
     /// On an accelerator below autodiff.
-    add_device_steps: GradPartsCall, LocalLearning, MostLayers
+    add_device_steps: GradPartsCall, LocalLearning, MostLayers, TaskAccuracyCall
 }
 
 #[cfg(feature = "cube")]

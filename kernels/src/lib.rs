@@ -13,7 +13,7 @@
 //! | [`max_pool`](max_pool()), [`overlapping_max_pool`] | windows of 2x2, and of 3x3 two pixels apart; no indices are stored |
 //! | [`norm_relu`](norm_relu()) | on an accelerator: batch-norm, ReLU and max-pool, of which nothing but the result is written |
 //! | [`leaky_relu`](leaky_relu()) | a pass each way, on a host in the place of what it changes |
-//! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
+//! | [`global_avg_pool`](global_avg_pool()), [`global_avg_pool_lanes`] | the mean over all pixels |
 //! | [`linear`](linear()), [`product`] | nothing: a matrix product is fast as it is; in full f32 on every backend |
 //! | [`linear_stack`](linear_stack()) | linear layers with ReLU between them, of several tasks side by side |
 //! | [`prototypes`](prototypes()) | class means, and their transpose in the gradient |
@@ -32,13 +32,14 @@
 //! | [`augment_images`](augment_images()) | on an accelerator: the same with random changes of each image, in one launch |
 //! | [`inverse_power`](inverse_power()) | one over the power of inputs, which scales a learning rate to them, with the running mean of that power |
 //! | [`local_learning`](local_learning::local_learning()) | on an accelerator: all ticks of layers that learn by local rules |
+//! | [`task_accuracy`] | on an accelerator: the share of right answers of all tasks in a launch |
 //!
 //! Shapes that do not fit are a panic, with the shapes in its text.
 //!
-//! All but the last eleven can be differentiated twice, and stay fused under two levels of autodiff, but
-//! for the second derivatives of scores and loss, which are those of plain operations. The last eleven work
+//! All but the last twelve can be differentiated twice, and stay fused under two levels of autodiff, but
+//! for the second derivatives of scores and loss, which are those of plain operations. The last twelve work
 //! below autodiff: on a backend that differentiates they are plain operations, through which gradients
-//! flow, but for images, which have none. The layers of a transformer alone have fused gradients there, where they are
+//! flow, but for images and accuracies, which have none. The layers of a transformer alone have fused gradients there, where they are
 //! differentiated once.
 //! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once with
@@ -46,8 +47,8 @@
 //! f32.
 //!
 //! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's
-//! `fusion`; averages over planes stay Burn's own there. Products of f32 are full f32, without tensor
-//! cores, but for convolutions under [`Precision::Tf32`]. Maps, embeddings, parameters and gradients of f16
+//! `fusion`; averages are Burn's own there, and of planes of more than 256 pixels. Products of f32 are full f32,
+//! without tensor cores, but for convolutions under [`Precision::Tf32`]. Maps, embeddings, parameters and gradients of f16
 //! and bf16 are taken as they are, with sums in f32; in a low precision the maps between blocks are of its
 //! type. Tensor cores multiply these where the device has them.
 //!
@@ -129,7 +130,7 @@ pub use fewshot_simd::release_buffers;
 #[cfg(feature = "mimalloc")]
 pub use freed_memory::keep_freed_memory;
 pub use gather_images::{GatherCall, gather_images, largest_bank};
-pub use global_avg_pool::global_avg_pool;
+pub use global_avg_pool::{global_avg_pool, global_avg_pool_lanes};
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};
 pub use host::HostBackend;
 pub use inference::FusedConvOptions;
@@ -152,7 +153,7 @@ pub use prototypes::prototypes;
 pub use rank_update::{Coefficient, rank_update};
 pub use registry::{Route, check_environment, route};
 pub use select::select;
-pub use task_loss::{TaskLoss, TaskLossOptions, task_loss, task_loss_with};
+pub use task_loss::{TaskLoss, TaskLossOptions, task_accuracy, task_loss, task_loss_with};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::weighted_sums;
 pub use zero_padded::zero_padded;

@@ -11,7 +11,7 @@ use fewshot_kernels::{ConvBlock, Precision, Route, StackOptions, Statistics, con
 use crate::encoder::{Differentiable, Encoder, task_by_task};
 use crate::nn::batch_norm::track_all;
 use crate::nn::{
-    BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool,
+    BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool_lanes,
 };
 use crate::weights::Pretrained;
 
@@ -314,9 +314,18 @@ impl<B: Backend> Conv4<B> {
         }
     }
 
-    /// The last block's maps as features, lane after lane: `[n, lanes * d]`.
-    fn read_out(&self, maps: Tensor<B, 4>) -> Tensor<B, 2> {
-        if self.average { global_avg_pool(maps) } else { maps.flatten(1, 3) }
+    /// The last block's maps as features, lane after lane: `[lanes, n, d]`.
+    fn read_out(&self, maps: Tensor<B, 4>, lanes: usize) -> Tensor<B, 3> {
+        if self.average {
+            return global_avg_pool_lanes(maps, lanes);
+        }
+        let [n, channels, h, w] = maps.dims();
+        let length = channels / lanes * h * w;
+        // Swapped axes would be a copy.
+        match lanes {
+            1 => maps.reshape([1, n, length]),
+            _ => maps.reshape([n, lanes, length]).swap_dims(0, 1),
+        }
     }
 }
 
@@ -335,7 +344,8 @@ impl<B: Backend> Pretrained<B> for Conv4<B> {}
 
 impl<B: Backend> Encoder<B> for Conv4<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
-        self.read_out(self.forward(images, statistics))
+        let maps = self.forward(images, statistics);
+        self.read_out(maps, 1).squeeze_dim(0)
     }
 
     fn has_lanes(&self) -> bool {
@@ -343,13 +353,11 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
     }
 
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let [tasks, examples, ..] = images.dims();
+        let tasks = images.dims()[0];
         let (blocks, images) = (0..self.blocks.len(), side_by_side(images));
         let options = StackOptions { lanes: tasks, ..Default::default() };
         let maps = self.forward_blocks(blocks, images, statistics, options);
-        let features = self.read_out(maps);
-        let [_, all] = features.dims();
-        features.reshape([examples, tasks, all / tasks]).swap_dims(0, 1)
+        self.read_out(maps, tasks)
     }
 
     fn encode_tasks(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
@@ -360,8 +368,9 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         let [tasks, examples, ..] = images.dims();
         let (blocks, images) = (0..self.blocks.len(), images.flatten(0, 1));
         let options = StackOptions { ghost_batches: tasks, ..Default::default() };
-        let features = self.read_out(self.forward_blocks(blocks, images, statistics, options));
-        let [_, length] = features.dims();
+        let maps = self.forward_blocks(blocks, images, statistics, options);
+        let features = self.read_out(maps, 1);
+        let [_, _, length] = features.dims();
         features.reshape([tasks, examples, length])
     }
 
@@ -393,7 +402,7 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         if index + 1 < segments {
             return maps;
         }
-        self.read_out(maps).unsqueeze_dims(&[-1, -1])
+        self.read_out(maps, 1).squeeze_dim::<2>(0).unsqueeze_dims(&[-1, -1])
     }
 
     fn differentiable(&self) -> Differentiable {

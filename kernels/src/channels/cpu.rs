@@ -142,6 +142,15 @@ pub fn spread(u: &[f32], plane: usize) -> Vec<f32> {
     planes(u.len(), [plane; 2], |p, out| out.fill(u[p] / plane as f32))
 }
 
+/// Rows of so many values with the two dimensions before them swapped.
+pub fn swapped(values: Vec<f32>, [outer, inner]: [usize; 2], row: usize) -> Vec<f32> {
+    if outer == 1 || inner == 1 {
+        return values;
+    }
+    let rows = (0..inner).flat_map(|place| (0..outer).map(move |of| (of * inner + place) * row));
+    rows.flat_map(|from| &values[from..from + row]).copied().collect()
+}
+
 fn pieces(plane: usize) -> usize {
     plane.div_ceil(PIECE)
 }

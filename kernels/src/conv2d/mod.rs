@@ -96,8 +96,8 @@ const WEIGHT_TILE: usize = 64;
 /// Cubes that a large gradient is split among: enough to fill a device.
 const MOST_CUBES: usize = 1024;
 
-/// Parts of a sum, at most: as many are added up in turn.
-const MOST_PARTS: usize = 128;
+/// Parts of a sum, at most: two cubes for each multiprocessor of an H100, where a gradient is one tile.
+const MOST_PARTS: usize = 264;
 
 /// Pixels that a part has, at least.
 const LEAST_PIXELS: usize = 256;

@@ -69,15 +69,16 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
 
     // Two linear maps, each the transpose of the other.
 
-    fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn plane_mean(x: FloatTensor<Self>, lanes: usize) -> FloatTensor<Self> {
         let [_, _, h, w] = x.shape().dims();
-        let mean = B::plane_mean(x.primitive.clone());
+        let mean = B::plane_mean(x.primitive.clone(), lanes);
         record::<B, C, 1>([&x], mean, move |g, _| [Some(B::plane_spread(g, [h, w]))])
     }
 
     fn plane_spread(u: FloatTensor<Self>, size: [usize; 2]) -> FloatTensor<Self> {
+        let [lanes, ..] = u.shape().dims::<3>();
         let spread = B::plane_spread(u.primitive.clone(), size);
-        record::<B, C, 1>([&u], spread, |g, _| [Some(B::plane_mean(g))])
+        record::<B, C, 1>([&u], spread, move |g, _| [Some(B::plane_mean(g, lanes))])
     }
 
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -1,5 +1,6 @@
 //! Fused layers of every device backend.
 
+use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
@@ -8,6 +9,8 @@ use crate::channels::cube::{Grad, Input};
 use crate::channels::{self, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::cube::into_contiguous;
+use crate::global_avg_pool as average;
+use crate::host::{unwrap, wrap};
 use crate::max_pool::{self, Windows};
 use crate::norm_relu::{self, Rectified};
 
@@ -32,6 +35,18 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         u: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         max_pool::cube::gather(windows, x, u)
+    }
+
+    fn plane_mean(x: FloatTensor<Self>, lanes: usize) -> FloatTensor<Self> {
+        let [.., h, w] = x.shape().dims::<4>();
+        match average::cube::takes([h, w]) {
+            true => average::cube::mean(x, lanes),
+            false => unwrap(average::reference::global_avg_pool_lanes(wrap::<Self, 4>(x), lanes)),
+        }
+    }
+
+    fn plane_spread(u: FloatTensor<Self>, size: [usize; 2]) -> FloatTensor<Self> {
+        average::cube::spread(u, size)
     }
 
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -70,14 +70,17 @@ impl<B: HostBackend> FusedLayers for B {
         write_like::<B, 4>(&by, y, shape)
     }
 
-    fn plane_mean(x: FloatTensor<B>) -> FloatTensor<B> {
-        let [n, c, h, w] = x.shape().dims();
-        write_like::<B, 2>(&x, channels::means(&elements::<B>(&x), h * w), [n, c])
+    fn plane_mean(x: FloatTensor<B>, lanes: usize) -> FloatTensor<B> {
+        let [n, channels, h, w] = x.shape().dims();
+        let means = channels::means(&elements::<B>(&x), h * w);
+        let c = channels / lanes;
+        write_like::<B, 3>(&x, channels::swapped(means, [n, lanes], c), [lanes, n, c])
     }
 
     fn plane_spread(u: FloatTensor<B>, [h, w]: [usize; 2]) -> FloatTensor<B> {
-        let [n, c] = u.shape().dims();
-        write_like::<B, 4>(&u, channels::spread(&elements::<B>(&u), h * w), [n, c, h, w])
+        let [lanes, n, c] = u.shape().dims();
+        let values = channels::swapped(elements::<B>(&u).into_owned(), [lanes, n], c);
+        write_like::<B, 4>(&u, channels::spread(&values, h * w), [n, lanes * c, h, w])
     }
 
     fn channel_moments(x: FloatTensor<B>) -> FloatTensor<B> {

@@ -18,7 +18,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use crate::batch_norm::fused::normalised;
 use crate::conv2d::shape::{ConvShape, Role};
 use crate::fallback::{all_taken, goes_into_f32};
-use crate::global_avg_pool::reference::global_avg_pool;
+use crate::global_avg_pool::reference as average;
 use crate::host::{unwrap, wrap};
 use crate::leaky_relu::reference::by_sign;
 use crate::max_pool::Windows;
@@ -70,17 +70,15 @@ pub trait FusedLayers: Backend {
         unwrap(by_sign(by, values, slope))
     }
 
-    /// Mean of every plane: `[n, c, h, w]` to `[n, c]`.
-    fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        unwrap(global_avg_pool(wrap::<Self, 4>(x)))
+    /// Mean of every plane, lane after lane: `[n, lanes * c, h, w]` to `[lanes, n, c]`.
+    fn plane_mean(x: FloatTensor<Self>, lanes: usize) -> FloatTensor<Self> {
+        unwrap(average::global_avg_pool_lanes(wrap::<Self, 4>(x), lanes))
     }
 
-    /// The transpose of [`plane_mean`](Self::plane_mean): `[n, c]` over planes of the given size,
+    /// The transpose of [`plane_mean`](Self::plane_mean): `[lanes, n, c]` over planes of the given size,
     /// divided by their pixels. Both are Burn's own unless a backend has better.
-    fn plane_spread(u: FloatTensor<Self>, [h, w]: [usize; 2]) -> FloatTensor<Self> {
-        let u: Tensor<Self, 2> = wrap(u);
-        let [n, c] = u.dims();
-        unwrap((u / (h * w) as f64).reshape([n, c, 1, 1]).expand([n, c, h, w]))
+    fn plane_spread(u: FloatTensor<Self>, size: [usize; 2]) -> FloatTensor<Self> {
+        unwrap(average::spread(wrap::<Self, 3>(u), size))
     }
 
     /// See [`channels`](crate::channels).
@@ -151,7 +149,7 @@ function_table! {
         pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
         pub pool: fn(Windows, FloatTensor<B>) -> FloatTensor<B>,
         pub leaky: fn(FloatTensor<B>, f64) -> FloatTensor<B>,
-        pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,
+        pub plane_mean: fn(FloatTensor<B>, usize) -> FloatTensor<B>,
         pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
         pub batch_norm: fn(FloatTensor<B>, [FloatTensor<B>; 2], f64, Option<Rectified>)
             -> [FloatTensor<B>; 2],

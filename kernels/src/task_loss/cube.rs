@@ -1,15 +1,18 @@
 //! The loss on a device: a cube adds up all rows, and a unit writes a row of a gradient.
 
 use burn::tensor::DType;
+use burn::tensor::ops::FloatTensor;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::{TaskLoss, TaskLossCall};
+use super::{TaskAccuracyCall, TaskLoss, TaskLossCall};
 use crate::cube::{
     cube_sum, elementwise, empty, empty_like, grid, into_contiguous, launch, unit_below, units,
     zeros,
 };
+use crate::max_pool::cube::beats;
+use crate::registry::Runs;
 use crate::twice_differentiable::{
     ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
@@ -102,6 +105,64 @@ fn loss_kernel(
     let sum = cube_sum(sum, units);
     if UNIT_POS == 0 {
         loss[0] = sum * share;
+    }
+}
+
+/// The place of the first largest of so many values from `first` on; NaN is the largest.
+#[cube]
+fn largest(values: &Array<f32>, first: usize, length: usize) -> usize {
+    let mut at = 0usize;
+    let mut value = values[first];
+    for place in 1..length {
+        let other = values[first + place];
+        if beats(other, value) {
+            at = place;
+            value = other;
+        }
+    }
+    at
+}
+
+/// The number of rows whose largest output is where the largest target is, times `share`: one cube over all rows.
+#[cube(launch_unchecked)]
+fn accuracy_kernel(
+    outputs: &Array<f32>,
+    targets: &Array<f32>,
+    accuracy: &mut Array<f32>,
+    rows: usize,
+    length: usize,
+    share: f32,
+    #[comptime] units: u32,
+) {
+    let mut sum = 0.0f32;
+    let mut row = UNIT_POS as usize;
+    while row < rows {
+        let first = row * length;
+        if largest(outputs, first, length) == largest(targets, first, length) {
+            sum += 1.0f32;
+        }
+        row += comptime!(units as usize);
+    }
+    let sum = cube_sum(sum, units);
+    if UNIT_POS == 0 {
+        accuracy[0] = sum * share;
+    }
+}
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Runs<TaskAccuracyCall>
+    for CubeBackend<R, F, I, BT>
+{
+    fn run(operands: [FloatTensor<Self>; 2], call: &TaskAccuracyCall) -> FloatTensor<Self> {
+        let [outputs, targets] = operands.map(into_contiguous);
+        let accuracy = empty(&outputs, [1], DType::F32);
+        let TaskAccuracyCall { shape: [tasks, examples, length], factor } = *call;
+        let (units, share) = (units(&accuracy.client), factor / examples as f64);
+        // SAFETY: outputs and targets have `length` elements a row, and units stop at the last row.
+        unsafe {
+            launch!(accuracy_kernel, grid(&accuracy.client, [1, 1, 1], units);
+                outputs, targets, accuracy; tasks * examples, length, share as f32, units);
+        }
+        accuracy
     }
 }
 

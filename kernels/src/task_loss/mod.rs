@@ -1,9 +1,14 @@
 //! The losses of tasks: cross-entropy and squared error, summed over tasks and averaged over examples.
 
+mod accuracy;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 mod cube;
+#[cfg(feature = "fusion")]
+mod fusion;
 mod reference;
+
+pub use accuracy::{TaskAccuracyCall, task_accuracy};
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;

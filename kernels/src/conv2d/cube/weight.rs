@@ -8,8 +8,8 @@ use cubecl::prelude::*;
 use super::{ConvShape, Role, multiplier};
 use crate::conv2d::weight_parts;
 use crate::cube::{
-    DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles, along_depth, array, arrays, elementwise,
-    empty, grid, interleaved, launch, unit_below,
+    DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles, along_depth, array, arrays, empty, grid,
+    interleaved, launch, row_of_cubes,
 };
 
 /// Sizes of one of some lanes.
@@ -134,7 +134,11 @@ fn weight_kernel<F: Float, S: Float, O: Float>(
     }
 }
 
-/// A unit for each element: adds up its parts.
+/// Elements of a cube, and units that share the parts of each.
+const ELEMENTS: usize = 32;
+const SHARES: usize = 8;
+
+/// Adds up the parts of each element.
 #[cube(launch_unchecked)]
 fn total_kernel<O: Float>(
     parts: &Array<f32>,
@@ -143,12 +147,27 @@ fn total_kernel<O: Float>(
     count: usize,
     #[define(O)] _dtype: StorageType,
 ) {
-    let at = unit_below(length);
+    let unit = UNIT_POS as usize;
+    let (place, share) = (unit % ELEMENTS, unit / ELEMENTS);
+    let at = CUBE_POS * ELEMENTS + place;
+    let mut shared = SharedMemory::<f32>::new(comptime!(ELEMENTS * SHARES));
     let mut sum = 0.0f32;
-    for part in 0..count {
-        sum += parts[part * length + at];
+    if at < length {
+        let mut part = share;
+        while part < count {
+            sum += parts[part * length + at];
+            part += SHARES;
+        }
     }
-    total[at] = O::cast_from(sum);
+    shared[unit] = sum;
+    sync_cube();
+    if share == 0 && at < length {
+        #[unroll]
+        for other in 1..SHARES {
+            sum += shared[comptime!(other * ELEMENTS) + place];
+        }
+        total[at] = O::cast_from(sum);
+    }
 }
 
 /// The gradient of the weight, of terms `[dy, x]`.
@@ -197,9 +216,10 @@ fn total<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let total = empty(&parts, shape.of(Role::Weight), dtype);
     let length = total.meta.num_elements();
+    let cubes = row_of_cubes(&total.client, length.div_ceil(ELEMENTS), (ELEMENTS * SHARES) as u32);
     // SAFETY: there are `count` parts of `length` elements each, and units stop at the last element.
     unsafe {
-        launch!(total_kernel, elementwise(&total.client, length);
+        launch!(total_kernel, cubes;
             parts, total; length, count, dtype.into());
     }
     total

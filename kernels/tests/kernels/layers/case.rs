@@ -5,8 +5,8 @@ use burn::tensor::{FloatDType, Tensor, TensorData, f16};
 use fewshot_kernels::conv_stack::Moments;
 use fewshot_kernels::norm_relu::Rectified;
 use fewshot_kernels::{
-    NormStatistics, batch_norm, conv2d, global_avg_pool, leaky_relu, linear, max_pool, norm_relu,
-    overlapping_max_pool,
+    NormStatistics, batch_norm, conv2d, global_avg_pool, global_avg_pool_lanes, leaky_relu, linear,
+    max_pool, norm_relu, overlapping_max_pool,
 };
 use fewshot_kernels::{
     batch_norm as norm, conv2d as conv, global_avg_pool as average, norm_relu as rectified,
@@ -29,6 +29,8 @@ pub enum Layer {
     OverlappingMaxPool,
     /// `x`.
     Average,
+    /// So many lanes side by side in the channels.
+    AverageOfLanes(usize),
     /// `x`.
     LeakyRelu { slope: f64 },
     /// `x`, `weight`, and `bias` where there is one.
@@ -193,6 +195,12 @@ impl Case {
             Layer::Average => match by {
                 By::Kernels => global_avg_pool(x()).flatten(0, 1),
                 By::Reference => average::reference::global_avg_pool(x()).flatten(0, 1),
+            },
+            Layer::AverageOfLanes(lanes) => match by {
+                By::Kernels => global_avg_pool_lanes(x(), lanes).flatten(0, 2),
+                By::Reference => {
+                    average::reference::global_avg_pool_lanes(x(), lanes).flatten(0, 2)
+                }
             },
             Layer::LeakyRelu { slope } => match by {
                 By::Kernels => leaky_relu(x(), slope).flatten(0, 3),

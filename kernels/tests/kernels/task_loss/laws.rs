@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::{TaskLoss, TaskLossOptions, task_loss, task_loss_with, with_reference};
+use fewshot_kernels::{
+    TaskLoss, TaskLossOptions, task_accuracy, task_loss, task_loss_with, with_reference,
+};
 
 use crate::judge::{Judge, assert_close, read};
 use crate::numbers::Numbers;
@@ -118,4 +120,23 @@ pub fn other_shapes_are_refused<B: Backend>() {
     let of = |length| Tensor::<B, 3>::zeros([1, 2, length], &Default::default());
     let run = || task_loss(of(3), of(1), TaskLoss::SquaredError);
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+}
+
+/// Counted by hand, of rows of distinct values.
+pub fn accuracies_are_shares_of_right_answers<B: AutodiffBackend>() {
+    for shape in SHAPES {
+        let [outputs, targets] =
+            [1, 2].map(|seed| drawn::<B::InnerBackend>(shape, seed).mul_scalar(3.0));
+        let largest = |of: &[f32]| (0..of.len()).max_by(|&a, &b| of[a].total_cmp(&of[b]));
+        let [ours, theirs] = [&outputs, &targets].map(|of| read(of.clone()));
+        let rows = ours.chunks(shape[2]).zip(theirs.chunks(shape[2]));
+        let right = rows.filter(|(output, target)| largest(output) == largest(target)).count();
+        let accuracy = task_accuracy(outputs, targets, 0.5);
+        let expected = 0.5 * right as f32 / shape[1] as f32;
+        assert_close("accuracy", &read(accuracy), &[expected], 1e-6 * expected.max(1.0));
+    }
+    let none = |shape: [usize; 3]| Tensor::<B::InnerBackend, 3>::empty(shape, &Default::default());
+    let accuracy = read(task_accuracy(none([0, 2, 3]), none([0, 2, 3]), 1.0));
+    assert_eq!(accuracy, [0.0]);
+    assert!(read(task_accuracy(none([2, 0, 3]), none([2, 0, 3]), 1.0))[0].is_nan());
 }

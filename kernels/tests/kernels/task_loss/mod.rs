@@ -10,6 +10,7 @@ laws! {
         gradients_of_gradients_are_too
         a_factor_multiplies_a_loss_and_its_gradients
         a_loss_for_its_gradient_alone_has_the_same_gradients
+        accuracies_are_shares_of_right_answers
         other_shapes_are_refused
     }
 }
