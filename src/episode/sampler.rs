@@ -72,6 +72,9 @@ impl EpisodeSampler {
         Self::with_plan(dataset, Plan::Varied { seed })
     }
 
+    /// Most classes of an episode of [`varied`](Self::varied) size.
+    pub const MOST_VARIED_WAYS: usize = super::varied::MOST_WAYS;
+
     /// A sampler of the episodes of `list`, in their order. Index `i` is the list's episode `i`.
     ///
     /// # Errors

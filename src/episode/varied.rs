@@ -8,7 +8,8 @@ use crate::random::{Purpose, Stream};
 
 const LEAST_WAYS: usize = 5;
 
-const MOST_WAYS: usize = 50;
+/// Most classes of an episode.
+pub const MOST_WAYS: usize = 50;
 
 /// Most queries of a class.
 const MOST_QUERIES: usize = 10;

@@ -193,6 +193,38 @@ fn a_head_of_prototypes_ranks_as_a_prototypical_network_does() {
     }
 }
 
+/// Outputs beyond the classes of a task have no part in it, in either order.
+#[test]
+fn a_head_of_prototypes_may_have_more_outputs_than_classes() {
+    let network = &Golden::read().networks["conv_pool"];
+    let (encoder, features) = encoder::<B>("conv_pool");
+    let batch = network.batch::<B>(WAYS, DType::F32);
+    for order in [Order::First, Order::Second] {
+        let of = |outputs: usize| {
+            let classifier =
+                Classifier::new(encoder.clone(), features, outputs, &Default::default());
+            let inner = InnerLoop { order, ..InnerLoop::new(2, 0.01) };
+            let learner = Maml::prototypical(classifier, inner).expect("a learner");
+            let logits = learner.adapt(&batch.support).predict(batch.queries.clone());
+            assert_eq!(logits.dims()[2], WAYS);
+            let logits = logits.into_data().into_vec::<f32>().expect("floats");
+            (logits, outcome(&learner, network, DType::F32))
+        };
+        let ((logits, (loss, gradients)), (wide, (wide_loss, wide_gradients))) =
+            (of(WAYS), of(WAYS + 3));
+        assert!((loss - wide_loss).abs() < 1e-5 * loss.abs(), "{loss}, {wide_loss}");
+        assert_eq!(logits.len(), wide.len());
+        for (one, other) in logits.iter().zip(&wide) {
+            assert!((one - other).abs() < 1e-4 * (1.0 + one.abs()), "{one}, {other}");
+        }
+        assert_close("gradients", &wide_gradients, &gradients, 1e-4);
+    }
+    let classifier = Classifier::new(encoder, features, WAYS - 1, &Default::default());
+    let learner = Maml::prototypical(classifier, InnerLoop::new(1, 0.01)).expect("a learner");
+    let error = learner.check(&batch).expect_err("one output too few");
+    assert!(matches!(error, AdaptError::Ways { .. }), "{error}");
+}
+
 fn plus_plus(inner: &InnerLoop, annealing: Annealing) -> Maml<B, Classifier<B, Conv4<B>>> {
     let network = &Golden::read().networks["conv_stride"];
     let (encoder, features) = encoder::<B>("conv_stride");

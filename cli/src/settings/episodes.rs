@@ -99,32 +99,41 @@ impl RunSettings {
         Ok(TestRule::Drawn(sampling, protocol))
     }
 
-    /// Refuses episodes of other numbers of ways than the network has outputs.
+    /// Refuses episodes of numbers of ways that the network has no outputs for.
     pub(crate) fn check_ways(&self, test: &EpisodeSampler) -> Result {
-        let (method, ways) = (self.method, self.test.ways);
         if !self.has_outputs() {
             return Ok(());
         }
-        let others = "protonet and the heads on embeddings take any number";
+        let (method, outputs) = (self.method, self.outputs());
+        let others = "protonet, proto-maml with --protocol varied and the heads on embeddings take any number";
+        if self.takes_fewer_ways() {
+            let most = match (test.list(), test.sizes()) {
+                (Some(list), _) => {
+                    list.episodes().iter().map(|episode| episode.classes.len()).max()
+                }
+                (None, EpisodeSizes::Fixed(protocol)) => Some(protocol.ways),
+                (None, _) => None,
+            };
+            return match most {
+                Some(most) if most > outputs => Err(usage!(
+                    "{method} has {outputs} outputs, too few for a task of {most} classes"
+                )),
+                _ => Ok(()),
+            };
+        }
         if [self.sampling, sampling_of(test)].contains(&Sampling::Varied) {
             return Err(usage!(
                 "{method} has an output for each class, and --protocol varied has tasks of several numbers of \
                  classes: {others}"
             ));
         }
-        match test.list() {
-            Some(list) => match list.first_without(ways) {
-                None => Ok(()),
-                Some(index) => {
-                    let actual = list.episodes()[index].classes.len();
-                    Err(usage!(
-                        "{method} has an output for each of {ways} classes, and episode {} of the list has {actual}: \
-                         {others}",
-                        index + 1
-                    ))
-                }
-            },
+        match test.list().and_then(|list| Some((list, list.first_without(outputs)?))) {
             None => Ok(()),
+            Some((list, index)) => Err(usage!(
+                "{method} has an output for each of {outputs} classes, and episode {} of the list has {}: {others}",
+                index + 1,
+                list.episodes()[index].classes.len()
+            )),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use burn::module::AutodiffModule;
 use fewshot::data::ImageShape;
+use fewshot::episode::EpisodeSampler;
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::heads::{AnyHead, PrototypeScore, Prototypes};
 use fewshot::learners::{EmbeddingLearner, Maml, Plastic, ProtoNet};
@@ -12,7 +13,7 @@ use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, TrainError};
 
 use super::{InnerSettings, LearnerJob, RunSettings};
-use crate::args::{CONV4, COSINE_SCALE};
+use crate::args::{CONV4, COSINE_SCALE, Sampling};
 use crate::method::{Benchmark, Family, HeadTraining, Method};
 use crate::prelude::*;
 
@@ -33,7 +34,7 @@ impl RunSettings {
             Some(settings) => settings.begun(encoder, device)?,
             None => encoder,
         };
-        let (features, ways) = (config.features(), self.test.ways);
+        let (features, ways) = (config.features(), self.outputs());
         if self.method == Method::Plastic {
             let learner = Plastic::new(encoder, features, ways, TraceRule::default(), device);
             return job.run::<B, _>(hardware, learner);
@@ -125,7 +126,7 @@ impl RunSettings {
         let method = self.method;
         let inner = self.inner.ok_or_else(|| usage!("{method} has no inner loop"))?;
         let (config, encoder) = self.drawn::<B>(device)?;
-        let classifier = Classifier::new(encoder, config.features(), self.test.ways, device);
+        let classifier = Classifier::new(encoder, config.features(), self.outputs(), device);
         let learner = self.gradient_based(inner, classifier)?;
         Ok(checkpoint.load::<B, _, _>(learner, device)?.network().encoder.valid())
     }
@@ -155,6 +156,20 @@ impl RunSettings {
     /// Tells a network that has an output for each class, so that all tasks must have the same number of ways.
     pub(crate) fn has_outputs(&self) -> bool {
         self.inner.is_some() || self.method == Method::Plastic
+    }
+
+    /// True if a task may have any number of classes up to that of the outputs: the inner loop of proto-maml begins
+    /// with a head made of the support, and then has outputs for the largest of the tasks that it learns.
+    pub(super) fn takes_fewer_ways(&self) -> bool {
+        self.method == Method::ProtoMaml && self.sampling == Sampling::Varied
+    }
+
+    /// Outputs of a network that has one for each class.
+    pub(crate) fn outputs(&self) -> usize {
+        match self.takes_fewer_ways() {
+            true => EpisodeSampler::MOST_VARIED_WAYS,
+            false => self.test.ways,
+        }
     }
 
     /// Channels, height and width of its images.

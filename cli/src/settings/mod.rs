@@ -128,7 +128,7 @@ impl RunSettings {
     fn check(&self, checkpoint: &Checkpoint, path: &Path) -> Result {
         let config = self.network()?;
         let outputs = match self.has_outputs() {
-            true => self.test.ways.checked_mul(config.features()),
+            true => self.outputs().checked_mul(config.features()),
             false => Some(0),
         };
         let needed = config.parameters().zip(outputs).and_then(|(of, more)| of.checked_add(more));

@@ -118,6 +118,28 @@ fn episodes_of_various_sizes_train_and_test() {
 }
 
 #[test]
+fn proto_maml_learns_tasks_of_various_sizes() {
+    let images = image_folder(30, 8);
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run").display().to_string();
+    let train = format!(
+        "train --method proto-maml --order first --protocol varied --data folder:{} --image-size 16 --grey \
+         --meta-batch 2 --steps 2 --validation-episodes 2 --eval-episodes 3 --json --out {run}",
+        images.path().display()
+    );
+    let report = json(&fewshot(&train.split(' ').collect::<Vec<_>>()));
+    assert_eq!(report["protocol"]["train"]["sampling"], "varied");
+    let eval = |more: &str| {
+        let args = format!("eval {run} --episodes 3 --json{more}");
+        fewshot(&args.split(' ').collect::<Vec<_>>())
+    };
+    assert_eq!(json(&eval(""))["accuracy"], report["accuracy"]);
+    let fixed = " --protocol fixed --shots 1 --queries 1 --ways ";
+    assert_eq!(json(&eval(&format!("{fixed}3")))["protocol"]["ways"], 3);
+    assert!(complaint(&eval(&format!("{fixed}51"))).contains("too few for a task of 51 classes"));
+}
+
+#[test]
 fn a_network_with_outputs_takes_lists_of_its_ways_alone() {
     let folder = tempfile::tempdir().unwrap();
     let list = folder.path().join("list.csv").display().to_string();

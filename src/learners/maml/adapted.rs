@@ -24,11 +24,16 @@ pub(super) struct Group<B: Backend, N> {
     /// Inputs that every query goes through the network with, `[t, n, c, h, w]`; the other queries,
     /// where there are none.
     pub(super) companions: Option<Tensor<B, 5>>,
+    /// Outputs of a task, the first of those of the network.
+    pub(super) outputs: usize,
 }
 
 impl<B: Backend, N: Network<B>> Group<B, N> {
     fn predict(&self, queries: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let forward = |inputs| Body::new(self.shared).forward(&self.network, inputs, statistics);
+        let forward = |inputs| {
+            let all = Body::new(self.shared).forward(&self.network, inputs, statistics);
+            if all.dims()[2] == self.outputs { all } else { all.narrow(2, 0, self.outputs) }
+        };
         let Some(companions) = &self.companions else { return forward(queries) };
         let each = queries.split(1, 1).into_iter().map(|query| {
             let inputs = Tensor::cat(vec![companions.clone(), query], 1);

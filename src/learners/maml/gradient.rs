@@ -70,7 +70,7 @@ where
         if self.settings.inner.order == Order::First {
             return Ok(());
         }
-        let support = lifted_examples(N::Kind::support_of(support, 0..1));
+        let support = lifted_examples(self.padded(N::Kind::support_of(support, 0..1)));
         let template: Lifted<B, N> = lift(&self.network);
         let loss = |_: usize, network: &Lifted<B, N>| {
             Body::PerTask.inner_loss(network, &support, BnStatistics::Batch)
@@ -137,8 +137,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let precision = self.network.precision();
         let step_weights = self.settings.step_weights_now();
         let (statistics, shared) = (BnStatistics::Batch, self.shares_body());
-        let support = N::Kind::support_of(N::Kind::support(batch), group.clone());
-        let queries = N::Kind::queries_of(batch, group.clone());
+        let support = self.padded(N::Kind::support_of(N::Kind::support(batch), group.clone()));
+        let queries = self.padded(N::Kind::queries_of(batch, group.clone()));
         let learned_from = self.learned_from(support.clone(), batch, group);
         let factor = share * f64::from(scale.value());
         let last = RefCell::new(None);
@@ -214,7 +214,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     ) -> InnerBatches<B> {
         let examples = match self.settings.outer {
             Outer::Displacement => {
-                let queries = N::Kind::queries_of(batch, group.clone());
+                let queries = self.padded(N::Kind::queries_of(batch, group.clone()));
                 Examples {
                     inputs: Tensor::cat(vec![support.inputs, queries.inputs], 1),
                     targets: Tensor::cat(vec![support.targets, queries.targets], 1),
@@ -250,7 +250,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
 
     fn group_divergence(&self, batch: &Batch<B, N>, group: &Range<usize>) -> Option<Divergence> {
         let (lanes, inner, adapted) = (group.len(), &self.settings.inner, &*self.settings.adapted);
-        let support = N::Kind::support_of(N::Kind::support(batch), group.clone());
+        let support = self.padded(N::Kind::support_of(N::Kind::support(batch), group.clone()));
         let learned_from = self.learned_from(support.clone(), batch, group);
         let loss = |step: usize, network: &N| {
             Body::PerTask.inner_loss(network, &learned_from.at(step), BnStatistics::Batch)
@@ -262,7 +262,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let start = self.start(start, &support, BnStatistics::Batch);
         let gradient_fn = self.with_proximal_term(&gradient_fn, &start, lanes);
         let steps = InnerSteps { inner, adapted, gradient_fn: &*gradient_fn, lanes };
-        let queries = N::Kind::queries_of(batch, group.clone());
+        let queries = self.padded(N::Kind::queries_of(batch, group.clone()));
         // Where the loss is not finite before the first step, no step is to blame.
         let finite_at_start = self.first_non_finite_task(&start, &queries, lanes).is_none();
         let mut fast = FastWeights::start(start.clone());

@@ -181,9 +181,10 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         let (adapted, shared) = (&self.settings.adapted, self.shares_body());
         let template: Lifted<B, N> = lift(&self.network);
         let start = values::<B, _>(&self.network);
+        let outputs = N::Kind::outputs(support);
         let groups = self.groups(N::Kind::tasks(support)).map(|group| {
             let lanes = group.len();
-            let examples = N::Kind::support_of(support, group.clone());
+            let examples = self.padded(N::Kind::support_of(support, group.clone()));
             let start = self.start(self.stacked(&start, lanes), &examples, statistics);
             let companions = match (self.settings.query_norm, statistics) {
                 (QueryNorm::Together, _) | (_, BnStatistics::Running) => None,
@@ -200,7 +201,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let steps = InnerSteps { inner: &inner, adapted, gradient_fn: &*gradient_fn, lanes };
             let fast = steps.run(start.clone(), &self.rates);
             let network = filled::<B, _>(self.network.clone(), &fast.values);
-            Group { tasks: group, network, shared, companions }
+            Group { tasks: group, network, shared, companions, outputs }
         });
         AdaptedMaml { groups: groups.collect(), statistics }
     }
@@ -304,9 +305,27 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         (0..tasks).step_by(lanes.max(1)).map(move |first| first..(first + lanes).min(tasks))
     }
 
+    /// True if the inner loop begins with a head made of the support's prototypes.
+    fn has_made_head(&self) -> bool {
+        self.settings.head != Head::Learned
+    }
+
+    /// The examples with a target of zero for each output beyond the task's classes.
+    fn padded(&self, Examples { inputs, targets }: Examples<B>) -> Examples<B> {
+        let [tasks, examples, ways] = targets.dims();
+        let missing = self.network.output_size().saturating_sub(ways);
+        if missing == 0 {
+            return Examples { inputs, targets };
+        }
+        let options = (&targets.device(), targets.dtype());
+        let zeros = Tensor::zeros([tasks, examples, missing], options);
+        Examples { inputs, targets: Tensor::cat(vec![targets, zeros], 2) }
+    }
+
     fn check_size(&self, size: usize) -> Result<(), AdaptError> {
         match (self.network.output_size(), N::Kind::MEASURE) {
             (outputs, _) if outputs == size => Ok(()),
+            (outputs, _) if outputs > size && self.has_made_head() => Ok(()),
             (outputs, Measure::Accuracy) => Err(AdaptError::Ways { ways: size, outputs }),
             (outputs, Measure::SquaredError) => Err(AdaptError::Outputs { targets: size, outputs }),
         }

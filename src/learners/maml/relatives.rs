@@ -1,7 +1,7 @@
 //! The constructors of the relatives of MAML.
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
 use fewshot_kernels::product;
 use fewshot_models::{BnStatistics, Classifier, Encoder};
 
@@ -199,6 +199,8 @@ where
     /// Proto-MAML: the inner loop begins with the head that classifies as a prototypical network
     /// does, `2 c_k^T f(x) - |c_k|^2` with the class means `c_k` of the support's embeddings, and
     /// the outer gradient goes through these means as well. The classifier's own head is not used.
+    /// Tasks may have fewer classes than the classifier has outputs, of which the others are then
+    /// out of the question.
     ///
     /// # Panics
     /// When the head has no bias.
@@ -221,7 +223,7 @@ where
 }
 
 /// Weight and bias of the linear layer that classifies by squared distances to class means `c`,
-/// `2 c` and `-|c|^2`, flattened, task after task.
+/// `2 c` and `-|c|^2`, flattened, task after task. A class without examples has no probability.
 pub(super) fn prototypical_head<B: Backend, N: Network<B>>(
     network: &N,
     support: &Examples<B>,
@@ -229,9 +231,14 @@ pub(super) fn prototypical_head<B: Backend, N: Network<B>>(
 ) -> [Tensor<B, 1>; 2] {
     let features = network.features_lanes(support.inputs.clone(), statistics);
     let shots = support.targets.clone().sum_dim(1);
+    let absent = shots.clone().lower_equal_elem(0.0);
+    let shots = shots.mask_fill(absent.clone(), 1.0);
     // [t, d, ways]
     let sums = product(features.swap_dims(1, 2), support.targets.clone());
     let means = sums / shots;
     let lengths = (means.clone() * means.clone()).sum_dim(1);
-    [(means * 2.0).flatten(0, 2), (-lengths).flatten(0, 2)]
+    // No probability; f16 has no larger number.
+    let never = if lengths.dtype() == DType::F16 { -6e4 } else { -1e9 };
+    let bias = (-lengths).mask_fill(absent, never);
+    [(means * 2.0).flatten(0, 2), bias.flatten(0, 2)]
 }
