@@ -136,7 +136,9 @@ fn proto_maml_learns_tasks_of_various_sizes() {
     assert_eq!(json(&eval(""))["accuracy"], report["accuracy"]);
     let fixed = " --protocol fixed --shots 1 --queries 1 --ways ";
     assert_eq!(json(&eval(&format!("{fixed}3")))["protocol"]["ways"], 3);
-    assert!(complaint(&eval(&format!("{fixed}51"))).contains("too few for a task of 51 classes"));
+    let refused = eval(&format!("{fixed}51"));
+    assert_eq!(code(&refused), Some(2));
+    assert!(stderr(&refused).contains("too few for a task of 51 classes"));
 }
 
 #[test]

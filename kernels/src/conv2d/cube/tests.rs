@@ -71,6 +71,9 @@ fn shapes() -> Vec<ConvShape> {
         of(1, 66, [1, 1], 2, (3, 1, 1), 1),
         // A gradient of the weight in several parts.
         of(3, 2, [20, 21], 3, (3, 1, 1), 2),
+        // Wide tiles, of four pixels a unit.
+        of(9, 3, [31, 31], 70, (3, 1, 1), 1),
+        of(9, 2, [31, 31], 3, (3, 2, 1), 2),
         // Eight pixels a unit.
         of(17, 1, [64, 62], 2, (3, 1, 1), 1),
     ]
