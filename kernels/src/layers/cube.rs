@@ -9,7 +9,8 @@ use crate::channels::cube::{Grad, Input};
 use crate::channels::{self, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::cube::into_contiguous;
-use crate::global_avg_pool as average;
+use crate::global_avg_pool::cube as planes;
+use crate::global_avg_pool::reference as average;
 use crate::host::{unwrap, wrap};
 use crate::max_pool::{self, Windows};
 use crate::norm_relu::{self, Rectified};
@@ -39,14 +40,14 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
 
     fn plane_mean(x: FloatTensor<Self>, lanes: usize) -> FloatTensor<Self> {
         let [.., h, w] = x.shape().dims::<4>();
-        match average::cube::takes([h, w]) {
-            true => average::cube::mean(x, lanes),
-            false => unwrap(average::reference::global_avg_pool_lanes(wrap::<Self, 4>(x), lanes)),
+        match planes::takes([h, w]) {
+            true => planes::mean(x, lanes),
+            false => unwrap(average::global_avg_pool_lanes(wrap::<Self, 4>(x), lanes)),
         }
     }
 
     fn plane_spread(u: FloatTensor<Self>, size: [usize; 2]) -> FloatTensor<Self> {
-        average::cube::spread(u, size)
+        planes::spread(u, size)
     }
 
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
