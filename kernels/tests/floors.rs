@@ -66,13 +66,33 @@ fn resolved(path: &str, own: &Module, all: &Imports) -> Option<Module> {
     (module != *own && !module.is_empty()).then_some(module)
 }
 
+/// A tree of imports without spaces, and without the names that it gives.
+fn without_new_names(tree: &str) -> String {
+    let mut words = tree.split_whitespace();
+    let mut compact = String::new();
+    while let Some(word) = words.next() {
+        match word {
+            // The name, but not the comma or bracket after it.
+            "as" => compact.extend(
+                words
+                    .next()
+                    .into_iter()
+                    .flat_map(str::chars)
+                    .filter(|letter| ",{}".contains(*letter)),
+            ),
+            word => compact.push_str(word),
+        }
+    }
+    compact
+}
+
 /// The paths that a source names, in imports and elsewhere.
 fn named(text: &str) -> Vec<String> {
     let code = text.lines().take_while(|line| *line != "mod tests {");
     let code: Vec<_> = code.filter(|line| !line.trim_start().starts_with("//")).collect();
     let code = code.join("\n");
     let statements = code.split("use ").skip(1).filter_map(|rest| rest.split(';').next());
-    let imports = statements.flat_map(|tree| paths(&tree.split_whitespace().collect::<String>()));
+    let imports = statements.flat_map(|tree| paths(&without_new_names(tree)));
     let is_path = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';
     let words = code.split(|letter| !is_path(letter)).map(str::to_owned);
     imports.chain(words.filter(|word| word.contains("::"))).collect()
@@ -142,4 +162,5 @@ fn the_table_knows_no_operation() {
 fn a_tree_of_imports_is_its_paths() {
     assert_eq!(paths("a::{b,c::{d,e}}"), ["a::b", "a::c::d", "a::c::e"]);
     assert_eq!(paths("a::b"), ["a::b"]);
+    assert_eq!(without_new_names("a::{b as c, d as\n e}"), "a::{b,d}");
 }
