@@ -94,25 +94,24 @@ def time_steps(arguments, name, options, tasks, folder, environment):
 
 
 def counted(arguments, options, steps, folder, environment):
-    """Sums over the launches of a run, for each kernel, grid and size of block."""
+    """Sums over the launches of a run, for each kernel, grid and size of block; and the bound of each."""
     with tempfile.TemporaryDirectory(dir=folder) as out:
         path = pathlib.Path(out, "kernels")
         train(arguments, options, steps, folder, environment | {"SOFTWARE_CUDA_STATS": str(path)})
-        kernels = collections.defaultdict(collections.Counter)
+        kernels, bounds = collections.defaultdict(collections.Counter), {}
         for line in path.read_text().splitlines():
             line = json.loads(line)
             key = line["kernel"], tuple(line["grid"]), tuple(line["threads"])
+            bounds[key] = line["bound"]
             kernels[key] = sums = collections.Counter({field: line[field] for field in COUNTED})
             sums["us"] = line["launches"] * line["estimated_us"]
             for way in ("read", "write"):
                 moved = 32 * line["sectors_read" if way == "read" else "sectors_written"]
                 sums[f"{way}_moved"], sums[f"{way}_asked"] = moved, moved * line[f"{way}_efficiency"]
-            BOUNDS[key] = line["bound"]
-        return kernels
+        return kernels, bounds
 
 
-COUNTED = ("launches", "shared_wavefronts", "bank_conflicts", "footprint_bytes", "tensor_flops", "warp_instructions")
-BOUNDS = {}
+COUNTED = ("launches", "shared_wavefronts", "bank_conflicts", "footprint_bytes")
 
 
 def percent(part, whole):
@@ -121,7 +120,7 @@ def percent(part, whole):
 
 def count_kernels(arguments, name, options, folder, environment):
     """Prints the kernels of a step: those of a run of two steps without those of a run of one."""
-    one, kernels = (counted(arguments, options, steps, folder, environment) for steps in (1, 2))
+    (one, _), (kernels, bounds) = (counted(arguments, options, steps, folder, environment) for steps in (1, 2))
     for key, sums in kernels.items():
         sums.subtract(one[key])
     kernels = {key: sums for key, sums in kernels.items() if sums["launches"]}
@@ -138,7 +137,7 @@ def count_kernels(arguments, name, options, folder, environment):
             continue
         kernel, grid, _ = key
         print(
-            f"{kernel[:43]:<44}{sums['launches']:>9}{sums['us']:>9.1f}{percent(sums['us'], whole['us']):>5}  {BOUNDS[key]:<17}"
+            f"{kernel[:43]:<44}{sums['launches']:>9}{sums['us']:>9.1f}{percent(sums['us'], whole['us']):>5}  {bounds[key]:<17}"
             f"{grid[0] * grid[1] * grid[2]:>7}{percent(sums['read_asked'], sums['read_moved']):>8}"
             f"{percent(sums['write_asked'], sums['write_moved']):>8}{percent(sums['bank_conflicts'], sums['shared_wavefronts']):>12}"
         )

@@ -24,8 +24,9 @@ batch-norm statistics, except of maml and its relatives.
 
 --protocol varied draws sizes anew for each episode, as Meta-Dataset (Triantafillou et al. 2020): from 5 to 50 \
 ways, as many queries of each class as half of the smallest class of the episode has, at most 10, a support of \
-at most 500, and more shots for larger classes. It is for protonet, the heads on embeddings and proto-maml, which then has 50 \
-outputs; with --train classify, for the test alone. Episodes of several sizes are learned from one after the other.
+at most 500, and more shots for larger classes. It is for protonet, the heads on embeddings and proto-maml, \
+which then has 50 outputs; with --train classify, for the test alone. Episodes of several sizes are learned from \
+one after the other.
 
 simpleshot, logistic, baseline, baseline++ and finetune learn from few examples on top of an encoder that was \
 trained as a classifier of all training classes (--train classify); matching to meta-opt-net are trained on \

@@ -186,13 +186,13 @@ impl<S: Scalar> Tiles<S> {
     }
 
     /// Puts four elements of a column of the left matrix into the tile: places from `4 * four` on of column `k`.
-    /// Which row of a product a place holds is the caller's choice.
+    /// The caller chooses the row of a product that a place holds.
     pub fn put_left(&mut self, k: usize, four: usize, elements: Vector<S, Four>) {
         self.left[k * comptime!(row(1, self.cores)) + four] = elements;
     }
 
-    /// Puts four elements of row `k` of the right matrix into the tile, places from `4 * four` on. Which column of a
-    /// product a place holds is the caller's choice; see [`interleaved`].
+    /// Puts four elements of row `k` of the right matrix into the tile, places from `4 * four` on. The caller chooses the
+    /// column of a product that a place holds; see [`interleaved`].
     pub fn put_right(&mut self, k: usize, four: usize, elements: Vector<S, Four>) {
         self.right[k * comptime!(row(self.vectors, self.cores)) + four] = elements;
     }

@@ -18,7 +18,7 @@ use crate::cube::{
 /// takes.
 const MOST_OF_A_UNIT: usize = 512;
 
-/// Elements of a factor in shared memory at most, which has four: 32 KiB, of at least 48 that a device has.
+/// Elements of a factor in shared memory at most, which has four: 32 KiB. A device with less reads global memory.
 const MOST_STAGED: usize = 2048;
 
 /// The place of a tensor among those of a chain.
@@ -382,7 +382,9 @@ fn launch<R: CubeRuntime>(
         padded(*rows, *depth).max(padded(*depth, *columns))
     });
     let staged = staged.max().unwrap_or(0).next_power_of_two();
-    let staged = if staged <= MOST_STAGED { staged } else { 0 };
+    let bytes = 4 * staged * size_of::<f32>();
+    let fits = bytes <= client.properties().hardware.max_shared_memory_size;
+    let staged = if fits && staged <= MOST_STAGED { staged } else { 0 };
     // SAFETY: a unit reads elements within the matrices, which are contiguous and of these sizes, a bias and a
     // gate that have an element a column and one an element of the result, and writes elements that there are,
     // of tensors that only one product writes.
