@@ -1,6 +1,7 @@
 //! Tests of classifiers over embeddings that are there already.
 
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -13,6 +14,9 @@ use super::Score;
 use super::embedded::{Launch, accuracies, parts};
 use crate::episode::{EpisodeSizes, FeatureSampler, Measure, QueryCounts};
 use crate::learners::heads::Head;
+
+/// Most episodes of the first launch, after which an observer can tell what a test will take.
+const FIRST: usize = 16;
 
 /// Test of a classifier over embeddings on [`Features`](crate::data::Features).
 ///
@@ -135,7 +139,9 @@ impl FeatureTest {
         };
         let mut scores = Vec::with_capacity(self.episodes);
         observer(0);
-        for episodes in parts(0..self.episodes, launch.episodes) {
+        let first = self.episodes.min(launch.episodes).min(FIRST);
+        let launches = parts(first..self.episodes, launch.episodes);
+        for episodes in iter::once(0..first).chain(launches) {
             // Threads cannot share a module, but may have clones of it.
             let parts = parts(episodes.clone(), launch.part).map(|part| (head.clone(), part));
             match launch.part < episodes.len() {
@@ -208,8 +214,9 @@ mod tests {
 
     /// Numbers that an observer hears of 23 episodes.
     fn observed(launch: usize) -> Vec<usize> {
-        let launches = (0..23).step_by(launch).map(|first| launch.min(23 - first));
-        [0].into_iter().chain(launches).collect()
+        let first = launch.min(FIRST);
+        let launches = (first..23).step_by(launch).map(|start| launch.min(23 - start));
+        [0, first].into_iter().chain(launches).collect()
     }
 
     #[test]
