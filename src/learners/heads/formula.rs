@@ -63,7 +63,7 @@ impl<B: Backend> LogitFormula<B> {
     ) -> Self {
         let [_, _, ways] = weights.dims();
         let intercepts = intercepts.expand([1, 1, ways]).reshape([ways]);
-        Self::Linear { lengths, weights: of_one_task(weights), intercepts }
+        Self::Linear { lengths, weights: single_task(weights), intercepts }
     }
 
     /// Products with weights `[1, d, ways]`.
@@ -116,7 +116,7 @@ impl<B: Backend> LogitFormula<B> {
 ///
 /// # Panics
 /// When there are several tasks.
-pub(super) fn of_one_task<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 2> {
+pub(super) fn single_task<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 2> {
     let [tasks, rows, columns] = x.dims();
     assert_eq!(tasks, 1, "a formula is of one task");
     x.reshape([rows, columns])

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::checked::positive;
-use super::formula::{LEAST_SHARE, of_one_task};
+use super::formula::{LEAST_SHARE, single_task};
 use super::full_context::FullContext;
 use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula};
@@ -152,7 +152,7 @@ impl<B: Backend> Head<B> for MatchingNet<B> {
             MatchingAttention::Cosine { scale } => (LengthNormalisation::Unit, directions * scale),
             MatchingAttention::UnscaledQuery => (LengthNormalisation::Given, directions),
         };
-        let (directions, classes) = (of_one_task(directions), of_one_task(support.one_hot()));
+        let (directions, classes) = (single_task(directions), single_task(support.one_hot()));
         Ok(LogitFormula::Attention { lengths, directions, classes })
     }
 

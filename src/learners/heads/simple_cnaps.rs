@@ -5,7 +5,7 @@ use fewshot_kernels::{Metric, product, scores};
 use serde_json::{Value, json};
 
 use super::checked::positive;
-use super::formula::of_one_task;
+use super::formula::single_task;
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head, LogitFormula, NoFormula};
 
@@ -72,9 +72,9 @@ impl<B: Backend> Head<B> for SimpleCnaps {
         let Spread { mean, centred, prototypes, inner, regulariser } =
             Spread::new(support, self.regulariser);
         Ok(LogitFormula::Mahalanobis {
-            mean: of_one_task(mean).squeeze_dim(0),
-            centred: of_one_task(centred),
-            prototypes: of_one_task(prototypes),
+            mean: single_task(mean).squeeze_dim(0),
+            centred: single_task(centred),
+            prototypes: single_task(prototypes),
             inner: inner.squeeze_dim(0),
             regulariser,
         })
