@@ -81,26 +81,82 @@ pub(super) fn add_probabilities(graph: &mut Graph, logits: &Value, temperature: 
 
 /// Adds the probability `[n]` of a known class at all: a sigmoid of the largest cosine with one of these directions, times a slope,
 /// plus an offset.
+///
+/// # Conventions
+/// Cosines are near 1 and slopes large. So what a cosine lacks of 1 is computed: half the squared distance between unit vectors, by
+/// what both differ from the mean of the directions. A vector of zeros has no direction, and its cosines are 0.
 pub(super) fn add_known(
     graph: &mut Graph,
     embeddings: &Value,
     directions: &[Vec<f64>],
     [slope, offset]: [f64; 2],
 ) -> Value {
-    let length = directions.first().map_or(0, Vec::len);
-    let units: Vec<_> = directions.iter().map(|direction| unit(direction)).collect();
-    let column = |value: usize| units.iter().map(move |unit| unit[value] as f32);
-    let turned: Vec<_> = (0..length).flat_map(column).collect();
-    let directions = graph.constant("class_directions", &[length, units.len()], &turned);
+    let Directions { mean, from_mean, lacks } = Directions::new(directions);
+    let length = [mean.len(), lacks.len()];
     let z = graph.unit_length(embeddings);
-    let cosines = graph.node("MatMul", &[&z, &directions], &[]);
-    let along = [("axes", Attribute::Ints(vec![1])), ("keepdims", Attribute::Int(0))];
-    let nearest = graph.node("ReduceMax", &[&cosines], &along);
-    let slope = graph.constant("slope", &[], &[slope as f32]);
-    let offset = graph.constant("offset", &[], &[offset as f32]);
-    let scaled = graph.node("Mul", &[&nearest, &slope], &[]);
-    let logits = graph.node("Add", &[&scaled, &offset], &[]);
+    let mean = graph.constant("mean_direction", &length[..1], &mean);
+    let from_mean = graph.constant("directions_from_mean", &length, &from_mean);
+    let lacks = graph.constant("halves", &length[1..], &lacks);
+    let w = graph.node("Sub", &[&z, &mean], &[]);
+    let along =
+        |keepdims| [("axes", Attribute::Ints(vec![1])), ("keepdims", Attribute::Int(keepdims))];
+    let squares = graph.node("ReduceSumSquare", &[&w], &along(1));
+    let halves = graph.scale(&squares, 0.5);
+    let products = graph.node("MatMul", &[&w, &from_mean], &[]);
+    let lack = graph.node("Sub", &[&lacks, &products], &[]);
+    let lack = graph.node("Add", &[&lack, &halves], &[]);
+    let nearest = graph.node("ReduceMin", &[&lack], &along(0));
+    let of_zeros = add_lack_of_zeros(graph, &z);
+    let lack = graph.node("Add", &[&nearest, &of_zeros], &[]);
+    let steep = graph.scale(&lack, -slope as f32);
+    let most = graph.number((slope + offset) as f32);
+    let logits = graph.node("Add", &[&steep, &most], &[]);
     graph.node("Sigmoid", &[&logits], &[])
+}
+
+/// A half for rows of zeros, and 0 for others, `[n]`.
+fn add_lack_of_zeros(graph: &mut Graph, z: &Value) -> Value {
+    let along = [("axes", Attribute::Ints(vec![1])), ("keepdims", Attribute::Int(0))];
+    let length = graph.node("ReduceL2", &[z], &along);
+    let sign = graph.node("Sign", &[&length], &[]);
+    let one = graph.number(1.0);
+    let zero = graph.node("Sub", &[&one, &sign], &[]);
+    graph.scale(&zero, 0.5)
+}
+
+/// Unit vectors of classes, as [`add_known`] takes them.
+struct Directions {
+    /// `m`, the mean of the unit vectors, `[d]`.
+    mean: Vec<f32>,
+    /// Unit vectors less `m`, `[d, classes]`.
+    from_mean: Vec<f32>,
+    /// Half the square of each of these, `[classes]`; a half more for a vector of zeros.
+    lacks: Vec<f32>,
+}
+
+impl Directions {
+    fn new(directions: &[Vec<f64>]) -> Self {
+        let units: Vec<_> = directions.iter().map(|direction| unit(direction)).collect();
+        let length = units.first().map_or(0, Vec::len);
+        let column = |value: usize| units.iter().map(move |unit| unit[value]);
+        let mean: Vec<_> =
+            (0..length).map(|value| column(value).sum::<f64>() / units.len() as f64).collect();
+        // Rounded first: what is taken from embeddings is the rounded mean.
+        let mean: Vec<_> = mean.into_iter().map(|value| value as f32).collect();
+        let from_mean = |value: usize| {
+            let mean = f64::from(mean[value]);
+            column(value).map(move |of| (of - mean) as f32)
+        };
+        let lack = |unit: &Vec<f64>| {
+            let square = |(of, mean): (&f64, &f32)| (of - f64::from(*mean)).powi(2);
+            let zero = unit.iter().all(|of| *of == 0.0);
+            let half = unit.iter().zip(&mean).map(square).sum::<f64>() / 2.0;
+            (half + if zero { 0.5 } else { 0.0 }) as f32
+        };
+        let lacks = units.iter().map(lack).collect();
+        let from_mean = (0..length).flat_map(from_mean).collect();
+        Self { mean, from_mean, lacks }
+    }
 }
 
 /// The direction at length 1; zero stays zero.
@@ -108,4 +164,24 @@ fn unit(direction: &[f64]) -> Vec<f64> {
     let length = direction.iter().map(|value| value * value).sum::<f64>().sqrt();
     let factor = if length > 0.0 { 1.0 / length } else { 0.0 };
     direction.iter().map(|value| value * factor).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_of_squared_distances_are_what_cosines_lack_of_1() {
+        let Directions { mean, from_mean, lacks } =
+            Directions::new(&[vec![3.0, 4.0], vec![0.0, 2.0], vec![0.0, 0.0]]);
+        let cosine = |z: [f32; 2], class: usize| {
+            let w = [z[0] - mean[0], z[1] - mean[1]];
+            let product = w[0] * from_mean[class] + w[1] * from_mean[3 + class];
+            1.0 - (lacks[class] - product + (w[0] * w[0] + w[1] * w[1]) / 2.0)
+        };
+        let found = [0, 1, 2].map(|class| cosine([1.0, 0.0], class));
+        for (found, expected) in found.into_iter().zip([0.6, 0.0, 0.0]) {
+            assert!((found - expected).abs() < 1e-6, "{found} and {expected}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import onnx
@@ -61,19 +62,19 @@ def networks(folder):
         assert off <= MOST, file.name
 
 
-def draw(folder, size, draws, count, grey=False):
+def draw(folder, size, draws, count, grey=False, prefix=""):
     """Pictures of every class and of none, which mix two colours and have noise."""
     colours = [numpy.array(colour) for colour in COLOURS.values()]
     for place, name in enumerate([*COLOURS, "none"]):
-        (folder / name).mkdir(parents=True)
+        (folder / f"{prefix}{name}").mkdir(parents=True)
         for number in range(count):
             own, other = colours[place % 4], colours[(place + 1 + number) % 4]
             share = draws.uniform(0.0, 0.45) if name != "none" else draws.uniform(1.5, 3.0)
             mixed = own * (1 - share) + other * share
             rows = numpy.arange(size)[:, None, None] * (place + 2) * 255 / (3 * size) % 90
-            pixels = mixed + rows + draws.normal(0, 25, (size, size, 3))
+            pixels = mixed + rows + draws.normal(0, 20, (size, size, 3))
             picture = Image.fromarray(pixels.clip(0, 255).astype(numpy.uint8))
-            (picture.convert("L") if grey else picture).save(folder / name / f"{number}.png")
+            (picture.convert("L") if grey else picture).save(folder / f"{prefix}{name}" / f"{number}.png")
 
 
 def pixels(path, how):
@@ -101,16 +102,17 @@ def compare(model, pictures, *words):
         values = values.astype(numpy.float32) / numpy.float32(255)
     outputs = dict(zip([of.name for of in run.get_outputs()], run.run(None, {"pictures": values})))
     assert metadata["created_by"].startswith("fewshot ") and sorted(classes) == classes
-    off, unlike = 0.0, set()
+    off, of_known, unlike = 0.0, 0.0, set()
     for line, probabilities, place in zip(expected, outputs["probabilities"], range(len(expected))):
-        assert classes[probabilities.argmax()] == line["class"], (model, line)
         printed = {of["class"]: of["probability"] for of in line["classes"]}
+        # The same class, unless two are as likely.
+        assert probabilities[classes.index(line["class"])] >= probabilities.max() - MOST, (model, line)
         off = max([off, *(abs(printed[name] - p) for name, p in zip(classes, probabilities))])
-        unlike.add(round(float(probabilities.max()), 2))
+        unlike.add(round(float(probabilities.max()), 4))
         if line["known"] is None:
             assert "known" not in outputs
         else:
-            off = max(off, abs(line["known"] - outputs["known"][place]))
+            of_known = max(of_known, abs(line["known"] - outputs["known"][place]))
     # --unknown rejects the same pictures.
     if "known" in outputs:
         known = numpy.sort(outputs["known"])
@@ -119,8 +121,8 @@ def compare(model, pictures, *words):
         lines = fewshot("predict", model, pictures, "--json", "--unknown", least).splitlines()
         rejected = [json.loads(line)["class"] is None for line in lines]
         assert rejected == [known < least for known in outputs["known"]] and any(rejected), model
-    assert off <= MOST, (model, off)
-    return off, len(unlike)
+    assert max(off, of_known) <= MOST, (model, off, of_known)
+    return off, of_known, len(unlike)
 
 
 def models(folder, run, size, methods, words=(), grey=False):
@@ -129,24 +131,30 @@ def models(folder, run, size, methods, words=(), grey=False):
     pictures = folder / "queries"
     draw(pictures, size, draws, 6, grey)
     draw(folder / "drawn", size, draws, 4, grey)
-    # Classes have one, two, three and four examples.
-    for shots, name in enumerate(COLOURS):
+    # One class has fewer examples.
+    for place, name in enumerate(COLOURS):
         (folder / "support" / name).mkdir(parents=True)
-        for number in range(shots + 1):
+        for number in range(4 if place else 3):
             os.rename(folder / "drawn" / name / f"{number}.png", folder / "support" / name / f"{number}.png")
-    for method in methods:
+
+    def one(method):
         model = folder / f"{method}.fewshot"
         fewshot("adapt", *run, "--support", folder / "support", "--method", method, "--out", model, "--no-thumbnails")
-        off, unlike = compare(model, pictures, *words)
-        print(f"{folder.name}, {method}: off by {off:.1e}, {unlike} different confidences")
+        off, of_known, unlike = compare(model, pictures, *words)
+        print(f"{folder.name}, {method}: off by {off:.1e}, known by {of_known:.1e}; {unlike} different confidences", flush=True)
+
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(one, methods))
 
 
-def trained(folder, *words):
+def trained(folder, steps, *words):
     """A run of a few steps on pictures of colours."""
-    draw(folder / "pictures", 32, numpy.random.default_rng(3), 6)
+    draws = numpy.random.default_rng(3)
+    draw(folder / "pictures", 32, draws, 6)
+    draw(folder / "pictures", 32, draws, 6, prefix="pale-")
     out = folder / "run"
-    fewshot("train", "--data", f"folder:{folder / 'pictures'}", "--ways", 2, "--train-ways", 2, "--queries", 1, "--train-queries", 1,
-            "--steps", 8, "--eval-episodes", 2, "--validation-episodes", 1, "--validate-every", 8, "--out", out, *words)
+    fewshot("train", "--data", f"folder:{folder / 'pictures'}", "--ways", 2, "--train-ways", 5, "--queries", 1, "--train-queries", 3,
+            "--steps", steps, "--eval-episodes", 2, "--validation-episodes", 1, "--validate-every", steps, "--out", out, *words)
     return out
 
 
@@ -169,24 +177,24 @@ def example(model, picture):
 def main(root):
     networks(NETWORKS)
     (root / "conv4").mkdir()
-    run = trained(root / "conv4", "--image-size", 16)
-    models(root / "conv4" / "models", [run], 16, METHODS)
+    run = trained(root / "conv4", 100, "--image-size", 16)
+    models(root / "conv4-models", [run], 16, METHODS)
     (root / "resnet12").mkdir()
-    run = trained(root / "resnet12", "--image-size", 16, "--encoder", "resnet12")
-    models(root / "resnet12" / "models", [run], 16, ["prototypes", "simple-cnaps"], ["--input", "f32"])
+    run = trained(root / "resnet12", 6, "--image-size", 16, "--encoder", "resnet12")
+    models(root / "resnet12-models", [run], 16, ["simple-cnaps", "r2d2"], ["--input", "f32"])
     # Dark ink on white paper: shades are inverted.
     fewshot("train", "--steps", 2, "--train-ways", 2, "--train-queries", 1, "--eval-episodes", 2, "--validation-episodes", 1,
             "--validate-every", 2, "--out", root / "glyphs")
     models(root / "glyphs-models", [root / "glyphs"], 28, ["prototypes", "logistic"], grey=True)
     fewshot("export", root / "conv4" / "run", "--to", root / "run.onnx")
-    model = root / "conv4" / "models" / "prototypes.fewshot"
+    model = root / "conv4-models" / "prototypes.fewshot"
     fewshot("export", model, "--embeddings", "--to", root / "model.onnx")
     images = {"pictures": numpy.random.default_rng(1).integers(0, 255, (3, 3, 16, 16), numpy.uint8)}
     of_run, of_model = (session(root / name).run(None, images)[0] for name in ["run.onnx", "model.onnx"])
     assert numpy.array_equal(of_run, of_model) and of_run.shape[0] == 3
     if LITE0:
         backbone = ["--backbone", f"efficientnet-lite0:{LITE0}"]
-        models(root / "lite0", backbone, 256, ["simpleshot", "logistic"])
+        models(root / "lite0", backbone, 256, ["simpleshot", "logistic", "baseline++"])
         example(root / "lite0" / "simpleshot.fewshot", root / "lite0" / "queries" / "plum" / "1.png")
     else:
         print("no weights of EfficientNet-Lite0: neither it nor the example of the document is compared")
