@@ -7,7 +7,10 @@ use prost::Message;
 
 use super::schema::ModelProto;
 use super::{ElementType, Graph, OnnxNetwork};
-use crate::{EncoderConfig, OnImages, Readout, VitConfig, VitFamily};
+use crate::{
+    Conv4Config, EfficientNetLiteConfig, EncoderConfig, OnImages, Readout, ResNet12Config,
+    ResNetConfig, VitConfig, VitFamily, WideResNetConfig,
+};
 
 const OPERATORS: [&str; 23] = [
     "Add",
@@ -35,18 +38,26 @@ const OPERATORS: [&str; 23] = [
     "Transpose",
 ];
 
+fn on<C>(network: C) -> OnImages<C> {
+    OnImages { image: [3, 32, 32], normalization: None, readout: Readout::Average, network }
+}
+
 fn vit(family: VitFamily) -> EncoderConfig {
-    let network = VitConfig::new(family, 8, 2, 8, 1, 2).with_projection(5);
-    let (normalization, readout) = (None, Readout::Average);
-    EncoderConfig::Vit(OnImages { image: [3, 16, 16], normalization, readout, network })
+    EncoderConfig::Vit(on(VitConfig::new(family, 8, 4, 8, 1, 2).with_projection(5)))
 }
 
 #[test]
 fn every_value_is_there_before_it_is_taken() {
-    let names = ["conv4", "resnet10", "resnet12", "efficientnet-lite0"];
-    let named = names.map(|name| EncoderConfig::named(name, [3, 32, 32]).unwrap());
-    let vits = [vit(VitFamily::DinoV2), vit(VitFamily::Clip)];
-    for config in named.into_iter().chain(vits) {
+    let bottlenecks = ResNetConfig::new([1; 4], true).with_width(4);
+    for config in [
+        Conv4Config::new([3, 32, 32]).with_channels(4).into(),
+        EncoderConfig::ResNet(on(bottlenecks)),
+        EncoderConfig::ResNet12(on(ResNet12Config::new().with_widths([4; 4]))),
+        EncoderConfig::WideResNet(on(WideResNetConfig::new().with_blocks(2).with_width(1))),
+        EncoderConfig::EfficientNetLite(on(EfficientNetLiteConfig::new())),
+        vit(VitFamily::DinoV2),
+        vit(VitFamily::Clip),
+    ] {
         let (name, [channels, height, width]) = (config.name(), config.image());
         let encoder = config.init::<Flex>(&Default::default());
         let mut graph = Graph::new(&name);
