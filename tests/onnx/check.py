@@ -180,6 +180,8 @@ def main(root):
     run = trained(root / "conv4", 100, "--image-size", 16)
     models(root / "conv4-models", [run], 16, METHODS)
     (root / "resnet12").mkdir()
+    # Methods without distances to class means: these are near beside the length of embeddings after so few steps, and `predict`
+    # rounds by more than the tolerance.
     run = trained(root / "resnet12", 6, "--image-size", 16, "--encoder", "resnet12")
     models(root / "resnet12-models", [run], 16, ["simple-cnaps", "r2d2"], ["--input", "f32"])
     # Dark ink on white paper: shades are inverted.
