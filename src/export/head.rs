@@ -179,9 +179,9 @@ mod tests {
             let product = w[0] * from_mean[class] + w[1] * from_mean[3 + class];
             1.0 - (lacks[class] - product + (w[0] * w[0] + w[1] * w[1]) / 2.0)
         };
-        let found = [0, 1, 2].map(|class| cosine([1.0, 0.0], class));
-        for (found, expected) in found.into_iter().zip([0.6, 0.0, 0.0]) {
-            assert!((found - expected).abs() < 1e-6, "{found} and {expected}");
+        let cosines = [0, 1, 2].map(|class| cosine([1.0, 0.0], class));
+        for (cosine, expected) in cosines.into_iter().zip([0.6, 0.0, 0.0]) {
+            assert!((cosine - expected).abs() < 1e-6, "{cosine} and {expected}");
         }
     }
 }
