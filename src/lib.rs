@@ -7,6 +7,7 @@ pub mod adapted;
 pub mod catalog;
 pub mod data;
 pub mod episode;
+pub mod export;
 pub mod files;
 pub mod hardware;
 pub mod learners;
@@ -62,6 +63,8 @@ mod documents {
     struct Hardware;
     #[doc = include_str!("../docs/learners.md")]
     struct Learners;
+    #[doc = include_str!("../docs/onnx.md")]
+    struct Onnx;
     #[doc = include_str!("../docs/pictures.md")]
     struct Pictures;
     #[doc = include_str!("../docs/plasticity.md")]

@@ -17,7 +17,7 @@ const FLOORS: [&[&str]; 14] = [
     &["adapt"],
     &["learners"],
     &["adapted"],
-    &["train"],
+    &["export", "train"],
     &["catalog"],
 ];
 

@@ -1,6 +1,7 @@
 use fewshot::adapted::AdaptedModelError;
 use fewshot::data::DataError;
 use fewshot::episode::EpisodeError;
+use fewshot::export::ExportError;
 use fewshot::hardware::HardwareError;
 use fewshot::parallel::ParallelError;
 use fewshot::plasticity::PlasticityError;
@@ -24,6 +25,8 @@ pub(crate) enum CliError {
     Adapted(#[from] AdaptedModelError),
     #[error(transparent)]
     Data(#[from] DataError),
+    #[error(transparent)]
+    Export(#[from] ExportError),
     #[error(transparent)]
     Episode(#[from] EpisodeError),
     #[error(transparent)]
@@ -66,6 +69,7 @@ impl CliError {
                 | AdaptedModelError::NoDownload { .. }
                 | AdaptedModelError::OwnWeights { .. },
             )
+            | Self::Export(ExportError::Method { .. })
             | Self::Train(TrainError::Episodes(_)) => 2,
             Self::Interrupted | Self::Train(TrainError::Interrupted { .. }) => 130,
             _ => 1,

@@ -11,7 +11,9 @@ use crate::bench::{BenchCommand, CompareArgs};
 use crate::data_spec::{DataSpec, specs};
 use crate::features::{EMBED_HELP, EmbedArgs};
 use crate::hardware::HardwareCommand;
-use crate::pictures::{ADAPT_HELP, AdaptArgs, BackbonesCommand, PREDICT_HELP, PredictArgs};
+use crate::pictures::{
+    ADAPT_HELP, AdaptArgs, BackbonesCommand, EXPORT_HELP, ExportArgs, PREDICT_HELP, PredictArgs,
+};
 #[cfg(feature = "serve")]
 use crate::pictures::{SERVE_HELP, ServeArgs};
 use crate::plasticity::{PlasticityRunArgs, RUN_HELP};
@@ -57,6 +59,9 @@ pub(crate) enum Command {
     #[cfg(feature = "serve")]
     #[command(after_long_help = SERVE_HELP, args_override_self = true)]
     Serve(ServeArgs),
+    /// Write a model or a network as an ONNX file, for other programs.
+    #[command(after_long_help = EXPORT_HELP, args_override_self = true)]
+    Export(ExportArgs),
     /// List pretrained networks, or download their weights.
     Backbones {
         #[command(subcommand)]

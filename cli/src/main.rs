@@ -107,6 +107,7 @@ fn run(command: Command) -> Result {
         Command::Predict(args) => pictures::predict(&args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => pictures::serve(&args),
+        Command::Export(args) => pictures::export(&args),
         Command::Backbones { command } => pictures::backbones(command),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Pack(args) } => pack::run(&args),

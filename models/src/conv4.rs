@@ -1,3 +1,5 @@
+mod onnx;
+
 use std::ops::Range;
 
 use burn::config::Config;

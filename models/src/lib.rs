@@ -27,6 +27,7 @@ mod efficientnet_lite;
 mod encoder;
 mod mlp;
 pub mod nn;
+pub mod onnx;
 #[doc(hidden)]
 pub mod pickle;
 mod preprocessing;

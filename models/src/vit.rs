@@ -1,6 +1,7 @@
 mod draw;
 mod interpolation;
 mod names;
+mod onnx;
 #[cfg(test)]
 mod tests;
 

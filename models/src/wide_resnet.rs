@@ -1,3 +1,5 @@
+mod onnx;
+
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::conv::Conv2d;

@@ -9,6 +9,8 @@ mod draws;
 mod gradients;
 #[path = "backbones/named_otherwise.rs"]
 mod named_otherwise;
+#[path = "backbones/onnx.rs"]
+mod onnx;
 #[path = "backbones/other_networks.rs"]
 mod other_networks;
 #[path = "backbones/prefixes.rs"]

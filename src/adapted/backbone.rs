@@ -171,10 +171,12 @@ impl<B: Backend> PretrainedBackbone<B> {
     }
 
     /// Values of an embedding.
-    pub(super) fn length(&self) -> Result<usize> {
+    pub fn features(&self) -> usize {
         match &self.origin {
-            BackboneOrigin::Trained(network) => Ok(network.network.features()),
-            BackboneOrigin::Published(id) => Ok(PublishedWeights::named(&id.name)?.features),
+            BackboneOrigin::Trained(network) => network.network.features(),
+            BackboneOrigin::Published(id) => {
+                PublishedWeights::named(&id.name).expect("the network has been loaded").features
+            }
         }
     }
 
@@ -187,6 +189,11 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// Its source: published weights, or training here.
     pub fn origin(&self) -> &BackboneOrigin {
         &self.origin
+    }
+
+    /// The network itself, which takes images that its origin's [preparation](BackboneOrigin::preparation) makes.
+    pub fn encoder(&self) -> &AnyEncoder<B> {
+        &self.network
     }
 
     /// The device that it computes on.

@@ -13,7 +13,10 @@ use super::model_file::Content;
 use super::unfitted::UnfittedModel;
 use super::{AdaptedModelError, PretrainedBackbone, Result};
 use crate::data::{Features, Picture};
-use crate::learners::heads::{AnyHead, FittedHead, HEAD_NAMES, Head, TRAINED_ON_EPISODES};
+use crate::learners::heads::{
+    AnyHead, EmbeddedSupport, FittedHead, HEAD_NAMES, Head, LogitFormula, NoFormula,
+    TRAINED_ON_EPISODES,
+};
 
 /// A classifier of pictures, learned from a few of each class.
 ///
@@ -97,8 +100,7 @@ impl<B: Backend> AdaptedModel<B> {
         calibration: Calibration,
         cross_validation: Option<CrossValidation>,
     ) -> Self {
-        let rows: Vec<_> = (0..unfitted.examples.rows()).collect();
-        let fitted = head.fit(support(&unfitted.examples, &rows, unfitted.backbone.device()));
+        let fitted = head.fit(every_row(&unfitted.examples, unfitted.backbone.device()));
         let means = cross_validation::means(&unfitted.examples);
         Self { unfitted, calibration, cross_validation, means, fitted }
     }
@@ -232,6 +234,29 @@ impl<B: Backend> AdaptedModel<B> {
         &self.unfitted.backbone
     }
 
+    /// The map from its logits to probabilities.
+    pub fn calibration(&self) -> Calibration {
+        self.calibration
+    }
+
+    /// The sum of the examples of each class, in the order of the [names](Self::class_names): the directions of their means, to
+    /// which a picture of a known class is near.
+    pub fn class_directions(&self) -> &[Vec<f64>] {
+        &self.means
+    }
+
+    /// The logits of its classes as a formula of an embedding.
+    ///
+    /// # Errors
+    /// For a method that is none.
+    pub fn formula(&self) -> Result<LogitFormula<B>, NoFormula> {
+        let UnfittedModel { backbone, method, examples, .. } = &self.unfitted;
+        let maps = [examples.length(), 1, 1];
+        let head = AnyHead::<B>::with_name(method, maps, backbone.device());
+        let head = head.expect("the model has been fitted by this method");
+        head.formula(every_row(examples, backbone.device()))
+    }
+
     /// `true` where predictions have the probability of a known class at all.
     pub fn knows_unknown(&self) -> bool {
         self.calibration.known.is_some()
@@ -252,6 +277,12 @@ fn head<B: Backend>(method: &str, examples: &Features, device: &B::Device) -> Re
     let named = known.contains(&method).then_some(method);
     let head = named.and_then(|name| AnyHead::with_name(name, [examples.length(), 1, 1], device));
     head.ok_or_else(|| AdaptedModelError::UnknownMethod { name: method.to_owned(), known })
+}
+
+/// All examples as the support of one task.
+fn every_row<B: Backend>(examples: &Features, device: &B::Device) -> EmbeddedSupport<B> {
+    let rows: Vec<_> = (0..examples.rows()).collect();
+    support(examples, &rows, device)
 }
 
 fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {

@@ -126,7 +126,7 @@ impl Content {
         device: &B::Device,
     ) -> Result<UnfittedModel<B>> {
         let backbone = self.backbone(path, weights, device)?;
-        let (length, expected) = (self.examples.length(), backbone.length()?);
+        let (length, expected) = (self.examples.length(), backbone.features());
         if length != expected {
             let origin = backbone.origin();
             let reason = format!(

@@ -1,6 +1,7 @@
 //! What holds for every head.
 
 use burn::backend::Autodiff;
+use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData, Tolerance};
 use fewshot::learners::heads::{
@@ -290,4 +291,22 @@ pub fn gradients_are_central_differences<B: Backend>() {
         let allowed = 2e-2 * difference.abs().max(along.abs()).max(0.05);
         assert!((difference - along).abs() <= allowed, "{}: {along} {difference}", head.name());
     }
+}
+
+/// Heads that are formulas of a query have their probabilities from it; these are all that are none.
+pub fn formulas_have_the_probabilities_of_their_heads<B: Backend>() {
+    let task = Tasks::<B>::new(2).only(1);
+    let mut without = Vec::new();
+    for head in all::<B>() {
+        let Ok(formula) = head.formula(task.support()) else {
+            without.push(head.name());
+            continue;
+        };
+        let wanted = softmax(head.logits(task.support(), task.queries.clone()), 2);
+        let found = softmax(formula.logits(task.queries.clone().squeeze_dim(0)), 1);
+        let tolerance = Tolerance::absolute(1e-4);
+        wanted.into_data().assert_approx_eq::<f32>(&found.unsqueeze::<3>().into_data(), tolerance);
+    }
+    let inductive = ["relation", "feat", "dn4", "deep-emd", "leo"];
+    assert_eq!(without, [&inductive[..], TRANSDUCTIVE_HEAD_NAMES].concat());
 }

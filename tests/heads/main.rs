@@ -42,5 +42,6 @@ on_every_backend! {
     equal_embeddings_have_finite_logits
     no_query_has_no_logits_and_a_single_one_has_some
     fitted_heads_send_no_gradient_back
+    formulas_have_the_probabilities_of_their_heads
     gradients_are_central_differences
 }

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::args::{DeviceArgs, ReadArgs, count};
 
@@ -32,6 +32,20 @@ classified, and the exit code is 1, or with --skip-broken 0.
 
 --unknown 0.5 rejects pictures that are rather of no class that the model knows: nearer to where pictures of other classes \
 were than to where those of the class itself were, when they were left out.";
+
+pub(crate) const EXPORT_HELP: &str = "\
+The file is one graph of ONNX's standard operators, version 17. Pictures go in as `pictures` [n, channels, height, width], of the size that the \
+network takes and any number n of them; out come `probabilities` [n, classes], as `predict` prints them, and `known` [n], by which \
+--unknown rejects. Scaling, mean and deviation are in the graph. The names of the classes, and how pictures are resized, are in \
+the metadata of the file.
+
+Of a run, or with --embeddings, the network is exported alone, and its output is `embeddings` [n, d].
+
+Methods whose logits are a formula of a query can be exported: prototypes, simpleshot, matching, meta-baseline, simple-cnaps, r2d2, \
+meta-opt-net, logistic, baseline, baseline++ and finetune.
+
+  fewshot export birds.fewshot --to birds.onnx
+  fewshot export runs/mine --to mine.onnx";
 
 #[derive(Debug, Args)]
 pub(crate) struct AdaptArgs {
@@ -98,6 +112,40 @@ pub(crate) struct PredictArgs {
     pub(crate) device: DeviceArgs,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Model that `fewshot adapt` has written; or a run of `fewshot train`, folder or checkpoint
+    #[arg(value_name = "MODEL|RUN")]
+    pub(crate) given: PathBuf,
+    /// File to write, .onnx
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: PathBuf,
+    /// Export the network of MODEL alone
+    #[arg(long)]
+    pub(crate) embeddings: bool,
+    /// Pixels that the graph takes: bytes, or numbers from 0 to 1
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) input: Pixels,
+    /// Weights of MODEL's backbone, where they are not found
+    #[arg(long, value_name = "FILE")]
+    pub(crate) weights: Option<PathBuf>,
+    /// Print what came of it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+/// Type of the pixels of an exported graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pixels {
+    /// Bytes from 0 to 255
+    #[default]
+    U8,
+    /// Numbers from 0 to 1
+    F32,
+}
+
 fn probability(text: &str) -> Result<f64, String> {
     let probability = text.parse().ok().filter(|p| (0.0..=1.0).contains(p));
     probability.ok_or_else(|| format!("{text} is not between 0 and 1"))
@@ -105,8 +153,9 @@ fn probability(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::ADAPT_HELP;
-    use fewshot::adapted::PUBLISHED_WEIGHTS;
+    use super::{ADAPT_HELP, EXPORT_HELP};
+    use burn::backend::Flex;
+    use fewshot::adapted::{AdaptedModel, PUBLISHED_WEIGHTS};
 
     #[test]
     fn the_help_names_every_network() {
@@ -114,5 +163,14 @@ mod tests {
         for weights in PUBLISHED_WEIGHTS {
             assert!(words.contains(&weights.name), "{}", weights.name);
         }
+    }
+
+    #[test]
+    fn the_help_of_export_names_every_method_but_two() {
+        let words: Vec<_> = EXPORT_HELP.split([' ', ',', '.', '\n']).collect();
+        let is_named = |method: &&str| words.contains(method);
+        let absent: Vec<_> =
+            AdaptedModel::<Flex>::methods().into_iter().filter(|m| !is_named(m)).collect();
+        assert_eq!(absent, ["dn4", "deep-emd"]);
     }
 }

@@ -1,8 +1,9 @@
-//! `fewshot adapt`, `fewshot predict`, `fewshot serve` and `fewshot backbones`: from a folder of pictures to a classifier.
+//! `fewshot adapt`, `fewshot predict`, `fewshot serve`, `fewshot export` and `fewshot backbones`: from a folder of pictures to a classifier.
 
 mod adapt;
 mod args;
 mod backbones;
+mod export;
 mod plots;
 mod predict;
 mod run;
@@ -10,8 +11,9 @@ mod run;
 mod serve;
 
 pub(crate) use adapt::adapt;
-pub(crate) use args::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
+pub(crate) use args::{ADAPT_HELP, AdaptArgs, EXPORT_HELP, ExportArgs, PREDICT_HELP, PredictArgs};
 pub(crate) use backbones::{BackbonesCommand, backbones};
+pub(crate) use export::export;
 pub(crate) use predict::predict;
 #[cfg(feature = "serve")]
 pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};

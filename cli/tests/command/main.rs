@@ -9,6 +9,7 @@ mod bench;
 mod cuda;
 mod encoders;
 mod episodes;
+mod export;
 mod formats;
 mod heads;
 mod inner_loop;

@@ -4,6 +4,7 @@ mod averages;
 mod config;
 mod module;
 mod normalization;
+mod onnx;
 mod parameters;
 mod record;
 

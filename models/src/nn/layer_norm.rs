@@ -20,7 +20,17 @@ impl<B: Backend> LayerNorm<B> {
 
     /// Normalises each row of `x` `[n, d]`.
     pub(crate) fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        layer_norm(x, [self.gamma.val(), self.beta.val()], self.epsilon)
+        layer_norm(x, self.map(), self.epsilon)
+    }
+
+    /// Gain and shift, both `[d]`.
+    pub(crate) fn map(&self) -> [Tensor<B, 1>; 2] {
+        [self.gamma.val(), self.beta.val()]
+    }
+
+    /// Term added to the variance.
+    pub(crate) fn epsilon(&self) -> f64 {
+        self.epsilon
     }
 
     /// Length of a row.

@@ -55,6 +55,10 @@ macro_rules! any_head {
                 match self { $($(Self::$variant(head) => head.fit(support),)+)+ }
             }
 
+            fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+                match self { $($(Self::$variant(head) => head.formula(support),)+)+ }
+            }
+
             fn train_logits(
                 &self,
                 support: EmbeddedSupport<B>,

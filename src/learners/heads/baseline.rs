@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::sgd::Sgd;
 use super::slopes::cross_entropy_slopes;
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula};
 
 /// Baseline: a linear layer, trained on the support with cross-entropy.
 ///
@@ -65,6 +65,12 @@ impl<B: Backend> Head<B> for Baseline {
         let weights = weights.swap_dims(1, 2);
         let biases = biases.unsqueeze_dim::<3>(1);
         FittedHead::new(ways, move |queries| product(queries, weights.clone()) + biases.clone())
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        let (weights, biases) = self.layer(support);
+        let (weights, biases) = (weights.swap_dims(1, 2), biases.unsqueeze_dim::<3>(1));
+        Ok(LogitFormula::linear(LengthNormalisation::Given, weights, biases))
     }
 
     fn settings(&self) -> Value {

@@ -8,7 +8,7 @@ use super::checked::positive;
 use super::sgd::Sgd;
 use super::slopes::cross_entropy_slopes;
 use super::unit_length::{LEAST_SQUARE, unit_length};
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula};
 
 /// Baseline++: a layer of cosines, trained on the support with cross-entropy.
 ///
@@ -109,6 +109,11 @@ impl<B: Backend> Head<B> for BaselinePlusPlus {
         let ways = support.ways;
         let weights = self.class_weights(support).swap_dims(1, 2);
         FittedHead::new(ways, move |queries| product(unit_length(queries, 2), weights.clone()))
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        let weights = self.class_weights(support).swap_dims(1, 2);
+        Ok(LogitFormula::products(LengthNormalisation::Unit, weights))
     }
 
     fn settings(&self) -> Value {

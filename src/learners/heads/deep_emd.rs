@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::checked::{fits_map, positive};
 use super::unit_length::unit_length;
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LogitFormula, NoFormula};
 
 /// Least weight of a place.
 const LEAST_WEIGHT: f64 = 1e-3;
@@ -124,6 +124,10 @@ impl<B: Backend> Head<B> for DeepEmd {
             let sums = moved.sum_dim(4).sum_dim(2).reshape([tasks, asked, ways]);
             sums * (head.temperature / places as f64)
         })
+    }
+
+    fn formula(&self, _: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        Err(NoFormula("it solves a linear programme for each query and class"))
     }
 
     fn settings(&self) -> Value {

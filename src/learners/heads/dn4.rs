@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::checked::fits_map;
 use super::nearest::largest;
 use super::unit_length::unit_length;
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LogitFormula, NoFormula};
 
 /// Every place of a query's map looks for its nearest neighbours among all places of all maps of a
 /// class.
@@ -107,6 +107,10 @@ impl<B: Backend> Head<B> for Dn4 {
             let near = near.sum_dim(3).reshape([tasks, asked, places, ways]);
             near.sum_dim(2).reshape([tasks, asked, ways])
         })
+    }
+
+    fn formula(&self, _: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        Err(NoFormula("it adds up the nearest neighbours of a query in each class"))
     }
 
     fn settings(&self) -> Value {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::similarity::{Scored, Similarity};
 use super::slopes::cross_entropy_slopes;
 use super::unit_length::unit_length;
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula};
 
 /// Fine-tuned prototypes: class means that Adam moves down the cross-entropy of the support.
 ///
@@ -65,6 +65,11 @@ impl<B: Backend> Head<B> for Finetune {
         let weights = unit_length(self.class_weights(support), 2) * self.temperature;
         let weights = weights.swap_dims(1, 2);
         FittedHead::new(ways, move |queries| product(unit_length(queries, 2), weights.clone()))
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        let weights = unit_length(self.class_weights(support), 2) * self.temperature;
+        Ok(LogitFormula::products(LengthNormalisation::Unit, weights.swap_dims(1, 2)))
     }
 
     fn settings(&self) -> Value {

@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor};
 use fewshot_kernels::split_at;
 use serde_json::Value;
 
-use super::{accuracies, cross_entropy};
+use super::{LogitFormula, NoFormula, accuracies, cross_entropy};
 use crate::episode::one_hot;
 
 /// Labelled embeddings, from which a head learns one task or several.
@@ -105,6 +105,18 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     /// Here or when queries are judged: if a setting is out of the range that its field names, or
     /// embeddings do not have the features that the head was made for.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B>;
+
+    /// The logits of the one task of `support` as a formula of a query.
+    ///
+    /// # Errors
+    /// For a head that is none, or none with its settings.
+    ///
+    /// # Panics
+    /// The reasons of [`fit`](Self::fit), and when there are several tasks.
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        let _ = support;
+        Err(NoFormula("its logits are no formula of a query"))
+    }
 
     /// Logits `[t, q, ways]` of all queries `[t, q, d]` of the tasks of `support`.
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {

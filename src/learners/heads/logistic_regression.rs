@@ -8,7 +8,7 @@ use super::checked::positive;
 use super::class_blocks::{ClassBlocks, KernelDerivative, by_task, dot, moved, targets, times};
 use super::linear_solve::{invert, on_device, read};
 use super::unit_length::unit_length;
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula};
 
 /// Newton steps after which a regression is left as it is; it takes 5 to 10.
 const MOST_STEPS: usize = 60;
@@ -89,6 +89,13 @@ impl LogisticRegression {
         [weights - along, intercepts - moved]
     }
 
+    /// Weights `[t, d, ways]` and intercepts `[t, 1, ways]`.
+    fn layer<B: Backend>(&self, support: &EmbeddedSupport<B>) -> (Tensor<B, 3>, Tensor<B, 3>) {
+        let support = support.with_embeddings(self.scaled(support.embeddings.clone()));
+        let [dual, intercepts] = self.solved(&support);
+        (product(support.embeddings.swap_dims(1, 2), dual), intercepts)
+    }
+
     fn scaled<B: Backend>(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         if self.unit_length { unit_length(x, 2) } else { x }
     }
@@ -99,13 +106,20 @@ impl<B: Backend> Head<B> for LogisticRegression {
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
-        let support = support.with_embeddings(self.scaled(support.embeddings.clone()));
-        let [dual, intercepts] = self.solved(&support);
-        let weights = product(support.embeddings.swap_dims(1, 2), dual);
+        let (weights, intercepts) = self.layer(&support);
         let head = self.clone();
         FittedHead::new(ways, move |queries| {
             product(head.scaled(queries), weights.clone()) + intercepts.clone()
         })
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        let (weights, intercepts) = self.layer(&support);
+        let lengths = match self.unit_length {
+            true => LengthNormalisation::Unit,
+            false => LengthNormalisation::Given,
+        };
+        Ok(LogitFormula::linear(lengths, weights, intercepts))
     }
 
     fn settings(&self) -> Value {

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::checked::positive;
+use super::formula::{LEAST_SHARE, single_task};
 use super::full_context::FullContext;
 use super::unit_length::unit_length;
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula};
 
 /// The score of a query and a support embedding in a [`MatchingNet`]; its softmax over the support
 /// is how much the query attends to each embedding.
@@ -138,8 +139,21 @@ impl<B: Backend> Head<B> for MatchingNet<B> {
                 MatchingAttention::UnscaledQuery => queries,
             };
             let attention = softmax(product(queries, directions.clone()), 2);
-            (product(attention, classes.clone()) + 1e-6).log()
+            (product(attention, classes.clone()) + LEAST_SHARE).log()
         })
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        if self.full_context.is_some() {
+            return Err(NoFormula("its embeddings know of each other"));
+        }
+        let directions = unit_length(support.embeddings.clone(), 2).swap_dims(1, 2);
+        let (lengths, directions) = match self.config.attention {
+            MatchingAttention::Cosine { scale } => (LengthNormalisation::Unit, directions * scale),
+            MatchingAttention::UnscaledQuery => (LengthNormalisation::Given, directions),
+        };
+        let (directions, classes) = (single_task(directions), single_task(support.one_hot()));
+        Ok(LogitFormula::Attention { lengths, directions, classes })
     }
 
     fn settings(&self) -> Value {

@@ -4,7 +4,10 @@ use burn::tensor::backend::Backend;
 use serde_json::{Value, json};
 
 use super::checked::positive;
-use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
+use super::unit_length::unit_length;
+use super::{
+    EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula, PrototypeScore,
+};
 
 /// The cosine with the mean of each class, times a learned scale.
 ///
@@ -58,6 +61,12 @@ impl<B: Backend> Head<B> for MetaBaseline<B> {
         FittedHead::new(ways, move |queries| {
             PrototypeScore::Cosine.of(queries, prototypes.clone()) * scale.clone()
         })
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        let scale = self.scale.val().unsqueeze::<3>();
+        let weights = unit_length(support.prototypes(), 2).swap_dims(1, 2) * scale;
+        Ok(LogitFormula::products(LengthNormalisation::Unit, weights))
     }
 
     fn settings(&self) -> Value {

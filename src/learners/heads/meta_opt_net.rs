@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::checked::{not_zero, positive};
 use super::class_blocks::{ClassBlocks, KernelDerivative, by_task, dot, moved, targets, times};
 use super::linear_solve::{on_device, read};
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula};
 
 /// Iterations after which a quadratic programme is left as it is; it takes 10 to 20.
 const MOST_ITERATIONS: usize = 60;
@@ -97,6 +97,13 @@ impl<B: Backend> MetaOptNet<B> {
             weights.clone() - along
         })
     }
+
+    /// Weights of the classes, `[t, d, ways]`.
+    fn class_weights(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
+        let dual = self.weights(&support);
+        let scale = self.scale.val().unsqueeze::<3>();
+        product(support.embeddings.swap_dims(1, 2), dual) * scale
+    }
 }
 
 impl<B: Backend> Head<B> for MetaOptNet<B> {
@@ -104,10 +111,12 @@ impl<B: Backend> Head<B> for MetaOptNet<B> {
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
-        let dual = self.weights(&support);
-        let scale = self.scale.val().unsqueeze::<3>();
-        let weights = product(support.embeddings.swap_dims(1, 2), dual) * scale;
+        let weights = self.class_weights(support);
         FittedHead::new(ways, move |queries| product(queries, weights.clone()))
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        Ok(LogitFormula::products(LengthNormalisation::Given, self.class_weights(support)))
     }
 
     fn settings(&self) -> Value {

@@ -3,6 +3,11 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::{Metric, scores};
 use serde::{Deserialize, Serialize};
 
+use super::NoFormula;
+
+/// The score that no formula has.
+pub(super) const ROOTED: NoFormula = NoFormula("it scores by Euclidean distances");
+
 /// Similarity of a query and the prototype of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

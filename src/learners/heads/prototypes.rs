@@ -6,7 +6,12 @@ use serde_json::{Value, json};
 
 use super::checked::positive;
 use super::head::score_and_loss;
-use super::{EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, PrototypeScore};
+use super::prototype_score::ROOTED;
+use super::unit_length::unit_length;
+use super::{
+    EmbeddedEpisode, EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula,
+    NoFormula, PrototypeScore,
+};
 
 /// A query belongs to the class whose mean embedding is nearest.
 ///
@@ -64,6 +69,23 @@ impl<B: Backend> Head<B> for Prototypes {
             let logits = score.of(queries, prototypes.clone());
             if scale == 1.0 { logits } else { logits * scale }
         })
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        positive("the scale", self.scale);
+        let prototypes = support.prototypes();
+        match self.score {
+            PrototypeScore::SquaredEuclidean => Ok(LogitFormula::squared_distances(
+                LengthNormalisation::Given,
+                prototypes,
+                self.scale,
+            )),
+            PrototypeScore::Cosine => {
+                let weights = unit_length(prototypes, 2).swap_dims(1, 2) * self.scale;
+                Ok(LogitFormula::products(LengthNormalisation::Unit, weights))
+            }
+            PrototypeScore::Euclidean => Err(ROOTED),
+        }
     }
 
     /// All in one pass, but for the Euclidean distance.

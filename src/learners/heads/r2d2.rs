@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::checked::{not_zero, positive};
 use super::linear_solve::inverses;
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula};
 
 /// Combination of the squared errors of a ridge regression over examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,6 +140,20 @@ impl<B: Backend> R2d2<B> {
         let moments = self.penalised(product(turned.clone(), x), examples);
         product(inverses(moments), product(turned, targets))
     }
+
+    /// Weights `[t, d, ways]`, and intercepts `[t, 1, ways]` or one for all.
+    fn layer(&self, support: EmbeddedSupport<B>) -> (Tensor<B, 3>, Tensor<B, 3>) {
+        let [tasks, examples, features] = support.embeddings.dims();
+        let (scale, bias) = (self.scale.val().unsqueeze::<3>(), self.bias.val().unsqueeze::<3>());
+        let targets = support.one_hot();
+        if !self.config.intercept || features == 0 {
+            return (self.weights(support.embeddings, targets) * scale, bias);
+        }
+        let ones = Tensor::ones([tasks, examples, 1], &targets.device());
+        let weights = self.weights(Tensor::cat(vec![support.embeddings, ones], 2), targets);
+        let intercept = weights.clone().narrow(1, features, 1) * scale.clone() + bias;
+        (weights.narrow(1, 0, features) * scale, intercept)
+    }
 }
 
 impl<B: Backend> Head<B> for R2d2<B> {
@@ -147,18 +161,13 @@ impl<B: Backend> Head<B> for R2d2<B> {
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
-        let [tasks, examples, features] = support.embeddings.dims();
-        let (scale, bias) = (self.scale.val().unsqueeze::<3>(), self.bias.val().unsqueeze::<3>());
-        let targets = support.one_hot();
-        let (weights, intercept) = if !self.config.intercept || features == 0 {
-            (self.weights(support.embeddings, targets) * scale, bias)
-        } else {
-            let ones = Tensor::ones([tasks, examples, 1], &targets.device());
-            let weights = self.weights(Tensor::cat(vec![support.embeddings, ones], 2), targets);
-            let intercept = weights.clone().narrow(1, features, 1) * scale.clone() + bias;
-            (weights.narrow(1, 0, features) * scale, intercept)
-        };
+        let (weights, intercept) = self.layer(support);
         FittedHead::new(ways, move |queries| product(queries, weights.clone()) + intercept.clone())
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        let (weights, intercept) = self.layer(support);
+        Ok(LogitFormula::linear(LengthNormalisation::Given, weights, intercept))
     }
 
     fn settings(&self) -> Value {

@@ -5,8 +5,9 @@ use fewshot_kernels::{Metric, product, scores};
 use serde_json::{Value, json};
 
 use super::checked::positive;
+use super::formula::single_task;
 use super::linear_solve::inverses;
-use super::{EmbeddedSupport, FittedHead, Head};
+use super::{EmbeddedSupport, FittedHead, Head, LogitFormula, NoFormula};
 
 /// The nearest class mean, by a Mahalanobis distance with a covariance of each class's own.
 ///
@@ -64,6 +65,19 @@ impl<B: Backend> Head<B> for SimpleCnaps {
         let ways = support.ways;
         let spread = Spread::new(support, self.regulariser);
         FittedHead::new(ways, move |queries| spread.distances(queries) * -0.5)
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        positive("the regulariser of covariances", self.regulariser);
+        let Spread { mean, centred, prototypes, inner, regulariser } =
+            Spread::new(support, self.regulariser);
+        Ok(LogitFormula::Mahalanobis {
+            mean: single_task(mean).squeeze_dim(0),
+            centred: single_task(centred),
+            prototypes: single_task(prototypes),
+            inner: inner.squeeze_dim(0),
+            regulariser,
+        })
     }
 
     fn settings(&self) -> Value {

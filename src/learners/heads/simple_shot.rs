@@ -4,8 +4,11 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::prototype_score::ROOTED;
 use super::unit_length::{centred, fixed_mean, unit_length};
-use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
+use super::{
+    EmbeddedSupport, FittedHead, Head, LengthNormalisation, LogitFormula, NoFormula, PrototypeScore,
+};
 
 /// Transform of embeddings in [`SimpleShot`] before it compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +105,28 @@ impl<B: Backend> Head<B> for SimpleShot<B> {
         let prototypes =
             support.with_embeddings(transformed(support.embeddings.clone())).prototypes();
         FittedHead::new(ways, move |queries| score.of(transformed(queries), prototypes.clone()))
+    }
+
+    fn formula(&self, support: EmbeddedSupport<B>) -> Result<LogitFormula<B>, NoFormula> {
+        let lengths = match self.transform {
+            FeatureTransform::Unchanged => LengthNormalisation::Given,
+            FeatureTransform::Normalised => LengthNormalisation::Unit,
+            FeatureTransform::CentredAndNormalised => {
+                return Err(NoFormula("it centres embeddings by a base mean"));
+            }
+        };
+        let embeddings = lengths.of(support.embeddings.clone());
+        let prototypes = support.with_embeddings(embeddings).prototypes();
+        match self.score {
+            PrototypeScore::SquaredEuclidean => {
+                Ok(LogitFormula::squared_distances(lengths, prototypes, 1.0))
+            }
+            PrototypeScore::Cosine => {
+                let weights = unit_length(prototypes, 2).swap_dims(1, 2);
+                Ok(LogitFormula::products(LengthNormalisation::Unit, weights))
+            }
+            PrototypeScore::Euclidean => Err(ROOTED),
+        }
     }
 
     fn settings(&self) -> Value {
