@@ -64,6 +64,7 @@ impl CliError {
                 | AdaptedModelError::UnknownClass { .. }
                 | AdaptedModelError::NotCached { .. }
                 | AdaptedModelError::NoDownload { .. }
+                | AdaptedModelError::NoNetwork
                 | AdaptedModelError::OwnWeights { .. },
             )
             | Self::Train(TrainError::Episodes(_)) => 2,

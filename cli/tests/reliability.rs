@@ -173,7 +173,7 @@ fn seeds() {
     }
     let (method, examples) = ("simpleshot".to_owned(), examples(&[("only", 2)]));
     let begun = UnfittedModel {
-        backbone,
+        source: backbone.into(),
         method,
         examples,
         thumbnails: vec![None, None],

@@ -171,7 +171,10 @@ impl<B: Backend> PretrainedBackbone<B> {
     }
 
     /// Values of an embedding.
-    pub(super) fn length(&self) -> Result<usize> {
+    ///
+    /// # Errors
+    /// When there is no network of the name that is noted.
+    pub fn length(&self) -> Result<usize> {
         match &self.origin {
             BackboneOrigin::Trained(network) => Ok(network.network.features()),
             BackboneOrigin::Published(id) => Ok(PublishedWeights::named(&id.name)?.features),

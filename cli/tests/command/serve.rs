@@ -248,7 +248,8 @@ fn no_more_examples_are_taken_than_there_is_room_for() {
     let examples = Features::new(8, [("red".to_owned(), vec![1.0; 8 * 10_000])]).unwrap();
     let (thumbnails, digests) = (vec![None; 10_000], vec![None; 10_000]);
     let method = "simpleshot".to_owned();
-    UnfittedModel { backbone, method, examples, thumbnails, digests }.write(&file).unwrap();
+    let source = backbone.into();
+    UnfittedModel { source, method, examples, thumbnails, digests }.write(&file).unwrap();
     let server = Server::start(&[text(&file)]);
     let (status, why) = server.post("/v1/classes/red/examples", &photo(folder.path(), RED).1);
     let full = json!("there are 10000 examples, and no more are taken");
