@@ -285,3 +285,83 @@ impl<B: Backend> AdaptedModel<B> {
 fn small(picture: &Picture) -> Option<Thumbnail> {
     Some(picture.thumbnail(THUMBNAIL_SIDE).into())
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+    use fewshot_models::Conv4Config;
+
+    use super::*;
+    use crate::adapted::TrainedNetwork;
+
+    fn features(classes: &[(&str, &[f32])]) -> Features {
+        let class = |&(name, rows): &(&str, &[f32])| (name.to_owned(), rows.to_vec());
+        Features::new(2, classes.iter().map(class)).unwrap()
+    }
+
+    fn first() -> Features {
+        features(&[("a", &[1.0, 0.1, 0.9, 0.0]), ("b", &[0.0, 1.0, 0.2, 0.8, 0.1, 1.0])])
+    }
+
+    fn without_network(method: &str) -> AdaptedModel<Flex> {
+        let source = EmbeddingSource::OtherProgram(Default::default());
+        AdaptedModel::adapt_to_features(source, method, &first()).unwrap()
+    }
+
+    fn open(path: &Path) -> Result<AdaptedModel<Flex>> {
+        AdaptedModel::open(path, &Default::default())
+    }
+
+    #[test]
+    fn a_model_without_a_network_is_the_head_of_one_with_a_network() {
+        let device = Default::default();
+        let config = Conv4Config::new([3, 16, 16]).with_channels(2).with_blocks(4).with_context(1);
+        let network = config.init::<Flex>(&device);
+        let network = PretrainedBackbone::trained(network, TrainedNetwork::new(config), &device);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.fewshot");
+        let queries = [0.7, 0.3, 0.1, 0.4, -1.0, 0.5];
+        for method in ["simpleshot", "logistic"] {
+            let with = AdaptedModel::adapt(network.clone(), method, first()).unwrap();
+            let without = without_network(method);
+            let expected = with.classify(&queries).unwrap();
+            assert_eq!(without.classify(&queries).unwrap(), expected, "{method}");
+            assert_eq!(without.cross_validation(), with.cross_validation());
+            without.write(&path).unwrap();
+            let read = open(&path).unwrap();
+            assert_eq!(read.classify(&queries).unwrap(), expected, "{method}");
+            assert!(read.backbone().is_none());
+            let picture = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
+            assert!(matches!(read.predict(&[picture]), Err(AdaptedModelError::NoNetwork)));
+            let weights = AdaptedModel::<Flex>::open_with_weights(&path, Some(&path), &device);
+            assert!(matches!(weights, Err(AdaptedModelError::NoNetwork)));
+        }
+    }
+
+    #[test]
+    fn equal_rows_add_nothing_and_others_do() {
+        let model = without_network("simpleshot");
+        let same = model.with_features(&first()).unwrap();
+        assert_eq!(same.examples(), &first());
+        let more = features(&[("b", &[0.0, 1.0, 0.5, 0.5]), ("c", &[-1.0, 0.0, -1.0, 0.0])]);
+        let changed = same.with_features(&more).unwrap();
+        assert_eq!(changed.class_names(), ["a", "b", "c"]);
+        assert_eq!([0, 1, 2].map(|class| changed.examples().examples(class)), [2, 4, 1]);
+        assert_eq!(changed.classify(&[-0.9, 0.1]).unwrap()[0].class(), "c");
+        let fewer = changed.without_class("a").unwrap();
+        assert_eq!(fewer.class_names(), ["b", "c"]);
+        let longer = Features::new(3, [("a".to_owned(), vec![1.0; 3])]).unwrap();
+        let refused = fewer.with_features(&longer);
+        let lengths = AdaptedModelError::OtherLength { expected: 2, actual: 3 };
+        assert_eq!(refused.err().map(|error| error.to_string()), Some(lengths.to_string()));
+    }
+
+    #[test]
+    fn pictures_are_not_added_to_a_model_without_a_network() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.png");
+        std::fs::write(&file, b"x").unwrap();
+        let added = without_network("simpleshot").with_classes(&[("c".to_owned(), vec![file])]);
+        assert!(matches!(added, Err(AdaptedModelError::NoNetwork)));
+    }
+}
