@@ -181,7 +181,8 @@ impl<B: Backend> AdaptedModel<B> {
         }
         let has_thumbnails = self.has_thumbnails();
         let thumbnail = |picture: &Picture| if has_thumbnails { small(picture) } else { None };
-        let (_, embedded) = self.unfitted.source.of_pictures()?.embed_classes(&new, thumbnail)?;
+        let (_, embedded) =
+            self.unfitted.source.picture_network()?.embed_classes(&new, thumbnail)?;
         for (place, (_, rows, thumbnails)) in places.into_iter().zip(embedded) {
             classes[place].rows.extend(rows);
             classes[place].thumbnails.extend(thumbnails);

@@ -27,7 +27,7 @@ impl<B: Backend> EmbeddingSource<B> {
     }
 
     /// The network that pictures need.
-    pub(super) fn of_pictures(&self) -> Result<&PretrainedBackbone<B>> {
+    pub(super) fn picture_network(&self) -> Result<&PretrainedBackbone<B>> {
         self.network().ok_or(AdaptedModelError::NoNetwork)
     }
 

@@ -149,7 +149,7 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Errors
     /// Without a network, and where probabilities of a picture are not finite.
     pub fn predict(&self, pictures: &[Picture]) -> Result<Vec<Prediction>> {
-        self.classify(&self.unfitted.source.of_pictures()?.embed(pictures).0)
+        self.classify(&self.unfitted.source.picture_network()?.embed(pictures).0)
     }
 
     /// Classifies embeddings of the model's [source](EmbeddingSource), as its [backbone](PretrainedBackbone::embed) makes them of

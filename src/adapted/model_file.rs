@@ -136,32 +136,30 @@ impl Content {
         let source = match &self.metadata.backbone {
             None if weights.is_some() => return Err(AdaptedModelError::NoNetwork),
             None => EmbeddingSource::OtherProgram(device.clone()),
-            Some(origin) => self.backbone(origin, path, weights, device)?.into(),
+            Some(origin) => {
+                let backbone = self.backbone(origin, path, weights, device)?;
+                self.check_length(&backbone, path)?;
+                backbone.into()
+            }
         };
         let Self { metadata, examples, thumbnails, digests, .. } = self;
         Ok(UnfittedModel { source, method: metadata.method, examples, thumbnails, digests })
     }
 
-    /// The network that embeddings of this length are of.
-    fn backbone<B: Backend>(
-        &self,
-        origin: &BackboneOrigin,
-        path: &Path,
-        weights: Option<&Path>,
-        device: &B::Device,
-    ) -> Result<PretrainedBackbone<B>> {
-        let backbone = self.unchecked_backbone(origin, path, weights, device)?;
+    /// Refuses a network whose embeddings have another length than the examples.
+    fn check_length<B: Backend>(&self, backbone: &PretrainedBackbone<B>, path: &Path) -> Result {
         let (length, expected) = (self.examples.length(), backbone.length()?);
-        if length != expected {
-            let reason = format!(
-                "is no adapted model: its embeddings have {length} values, those of {origin} {expected}"
-            );
-            return Err(AdaptedModelError::NoModel { path: path.to_owned(), reason });
+        if length == expected {
+            return Ok(());
         }
-        Ok(backbone)
+        let origin = backbone.origin();
+        let reason = format!(
+            "is no adapted model: its embeddings have {length} values, those of {origin} {expected}"
+        );
+        Err(AdaptedModelError::NoModel { path: path.to_owned(), reason })
     }
 
-    fn unchecked_backbone<B: Backend>(
+    fn backbone<B: Backend>(
         &self,
         origin: &BackboneOrigin,
         path: &Path,

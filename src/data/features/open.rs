@@ -62,7 +62,7 @@ pub(super) fn content(path: &Path) -> Result<Content> {
     }
 }
 
-/// What `read` reads of the file `path`, which its errors name.
+/// Runs `read`, and names the file `path` in its errors.
 pub(super) fn within<T>(path: &Path, read: impl FnOnce() -> Result<T>) -> Result<T> {
     read().map_err(|error| match error {
         whole @ (DataError::Damaged { .. }

@@ -46,7 +46,7 @@ impl FromRequest<App> for Content {
             let body = Bytes::from_request(request, app).await;
             let body = body.map_err(|error| Refusal(error.status(), error.body_text()))?;
             return match kind.starts_with("application/json") {
-                true => Self::of_json(&body, app).await,
+                true => Self::from_json(&body, app).await,
                 false => Ok(Self::Picture(body)),
             };
         }
@@ -70,7 +70,7 @@ impl FromRequest<App> for Content {
 }
 
 impl Content {
-    async fn of_json(body: &[u8], app: &App) -> Answer<Self> {
+    async fn from_json(body: &[u8], app: &App) -> Answer<Self> {
         // Numbers take more memory than their text.
         let _permit = app.decoding.acquire().await.map_err(|_| busy())?;
         let Vectors { embedding, embeddings } = match serde_json::from_slice(body) {
