@@ -457,6 +457,23 @@ mod tests {
     }
 
     #[test]
+    fn a_model_with_a_network_is_written_as_it_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = folder.path().join("m.safetensors");
+        for (name, format) in
+            [("two_classes", WITH_PARAMETERS), ("without_network", WITHOUT_NETWORK)]
+        {
+            let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/adapted").join(name);
+            let bytes = fs::read(kept).unwrap();
+            let before = Features::from_safetensors(&bytes, Path::new(name)).unwrap();
+            Content::parse(&bytes, Path::new(name)).unwrap().write(&written).unwrap();
+            assert_eq!(Features::open(&written).unwrap(), before, "{name}");
+            let start = format!("{{\"format\":{format},\"backbone\":");
+            assert!(before.metadata()[KEY].starts_with(&start), "{}", before.metadata()[KEY]);
+        }
+    }
+
+    #[test]
     fn small_pictures_read_as_they_were_written_as_far_as_there_is_room() {
         let all = [Some(&[1, 2, 3][..]), None, Some(&[4; 30]), Some(&[5])];
         let all = all.map(|bytes| bytes.map(Thumbnail::from));

@@ -180,7 +180,7 @@ fn what_is_no_run_to_adapt_is_told_in_a_line() {
     refused_run(&root.join("pictures"), 2, "is no folder of a run");
     refused_run(&model, 2, "--support is for a new model");
     refused(&[text(&model), "--method", "logistic", "--remove", "red"], 2, "--method is for a new");
-    refused(&[text(&model)], 2, "--add or --remove");
+    refused(&[text(&model)], 2, "--remove says what to change");
     let weightless = ["--backbone", "resnet18:x", "--add", "y"];
     refused(&[&weightless[..], &new].concat(), 2, "--add is for a model");
     let damaged = root.join("damaged.ckpt");
