@@ -173,7 +173,7 @@ fn seeds() {
         let model = AdaptedModel::adapt(backbone.clone(), method, examples).unwrap();
         model.write(put("adapted", name)).unwrap();
     }
-    let source = EmbeddingSource::<Flex>::OtherProgram(device.clone());
+    let source = EmbeddingSource::<Flex>::OtherProgram(device);
     let model = AdaptedModel::adapt(source, "simpleshot", examples(&[("green", 3), ("red", 2)]));
     model.unwrap().write(put("adapted", "without_network")).unwrap();
     let (method, examples) = ("simpleshot".to_owned(), examples(&[("only", 2)]));

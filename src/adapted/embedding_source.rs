@@ -9,6 +9,8 @@ use crate::data::PictureLimits;
 
 /// Source of the embeddings that a model learns from and classifies.
 #[derive(Clone, Debug)]
+// A model has one source, so that a box would save nothing.
+#[allow(clippy::large_enum_variant)]
 pub enum EmbeddingSource<B: Backend> {
     /// A network, which embeds pictures.
     Network(PretrainedBackbone<B>),

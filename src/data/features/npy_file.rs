@@ -35,6 +35,12 @@ pub(super) struct Array<R> {
     format: &'static str,
 }
 
+/// The numbers that bytes are.
+type Numbers = fn(&[u8]) -> Vec<f32>;
+
+/// The label that bytes are, if they are one.
+type Label = fn(&[u8]) -> Option<String>;
+
 struct Header {
     /// Kind of the numbers as NumPy writes it, such as `<f4`; empty of records.
     kind: String,
@@ -158,7 +164,7 @@ impl<R: Read> Array<R> {
         self.number().is_some() || self.label().is_some()
     }
 
-    fn number(&self) -> Option<fn(&[u8]) -> Vec<f32>> {
+    fn number(&self) -> Option<Numbers> {
         Some(match self.header.kind.as_str() {
             "<f2" => |bytes| each(bytes, |of| f16::from_le_bytes(of).to_f32()),
             ">f2" => |bytes| each(bytes, |of| f16::from_be_bytes(of).to_f32()),
@@ -170,7 +176,7 @@ impl<R: Read> Array<R> {
         })
     }
 
-    fn label(&self) -> Option<fn(&[u8]) -> Option<String>> {
+    fn label(&self) -> Option<Label> {
         let kind = self.header.kind.as_str();
         let size = self.size()?;
         Some(match (kind.get(..2)?, size) {
