@@ -92,6 +92,20 @@ def features():
     put("features", "base_mean", save(rows, {"base_mean": "[0.5, 0.25]", "backbone": "conv4"}))
     for kind in (torch.float16, torch.bfloat16, torch.float64):
         put("features", str(kind).removeprefix("torch."), save({name: of.to(kind) for name, of in rows.items()}))
+    single, labels = torch.cat([rows["cat"], rows["dog"]]), np.array(["cat", "cat", "dog"])
+    put("features", "labels", save({"embeddings": single}, {"labels": json.dumps(labels.tolist())}))
+    put("features", "table", "x,y,label\n1,0,cat\n0.9,0.1,cat\n0,1,dog\n")
+    single = single.numpy()
+
+    def written(write, *arrays, **named):
+        file = io.BytesIO()
+        write(file, *arrays, **named)
+        return file.getvalue()
+
+    put("features", "array", written(np.save, single))
+    put("features", "fortran_order", written(np.save, np.asfortranarray(single.astype(">f8"))))
+    put("features", "archive_of_rows", written(np.savez, embeddings=single, labels=labels))
+    put("features", "archive_of_classes", written(np.savez_compressed, cat=single[:2], dog=single[2:].astype(np.float16)))
 
 
 def lists():
@@ -205,6 +219,12 @@ def requests():
     put("requests", "model", request("GET /v1/model"))
     put("requests", "file", request("GET /v1/model/file"))
     put("requests", "predict", request("POST /v1/predict?top=2&unknown=0.5", colour))
+    one, several = ({"embedding": [0.5] * 8}, {"embeddings": [[0.5] * 8, [1] * 8]})
+    one, several = (json.dumps(body).encode() for body in (one, several))
+    as_json = "Content-Type: application/json"
+    put("requests", "embedding", request("POST /v1/predict", one, as_json))
+    put("requests", "embeddings", request("POST /v1/predict", several, as_json))
+    put("requests", "add_embedding", request("POST /v1/classes/red/examples", one, as_json))
     put("requests", "add", request("POST /v1/classes/red/examples", colour))
     put("requests", "add_named", request("POST /v1/classes/sky%20blue%2F%C3%A9/examples", colour))
     put("requests", "remove_class", request("DELETE /v1/classes/third"))

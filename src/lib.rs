@@ -57,6 +57,8 @@ mod documents {
     struct Data;
     #[doc = include_str!("../docs/datasets.md")]
     struct Datasets;
+    #[doc = include_str!("../docs/features.md")]
+    struct Features;
     #[doc = include_str!("../docs/gpu.md")]
     struct Gpu;
     #[doc = include_str!("../docs/hardware.md")]

@@ -8,7 +8,7 @@ use burn::backend::Flex;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot::data::{DataError, Features, ImageSet, ImageShape};
+use fewshot::data::{DataError, FeatureRows, Features, ImageSet, ImageShape};
 use fewshot::episode::{EpisodeError, FeatureBatch, FeatureSampler, Protocol, QueryCounts};
 use fewshot::learners::accuracies;
 use fewshot::learners::heads::{AnyHead, EmbeddedSupport, FittedHead, Head, Prototypes};
@@ -197,7 +197,7 @@ mod files {
             false => "in a build with --features parquet .parquet",
         };
         for name in ["features.pickle", "features"] {
-            let endings = format!("there are .safetensors and {parquet}");
+            let endings = format!("there are .safetensors, .npy, .npz, .csv, {parquet}");
             assert_eq!(
                 error(name),
                 format!("{name} is not named as a file of features: {endings}")
@@ -218,6 +218,33 @@ mod files {
         let broken = [("a".to_owned(), vec![1.0, 2.0, 3.0])];
         assert!(matches!(Features::new(2, broken), Err(DataError::FeatureLength { .. })));
         assert!(matches!(Features::new(2, []), Err(DataError::NoFeatures)));
+    }
+
+    #[test]
+    fn a_single_tensor_has_the_labels_of_its_rows_in_the_metadata() {
+        let rows = || [("x", Dtype::F32, vec![3, 2], f32s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))];
+        let with = |labels| written(&rows(), &[("labels", labels), ("model", "bert")]);
+        let features = opened(&with(r#"["b", 7, "b"]"#)).unwrap();
+        assert_eq!((features.class_name(0), features.class_name(1)), ("7", "b"));
+        assert_eq!(features.values(), [3.0, 4.0, 1.0, 2.0, 5.0, 6.0]);
+        assert_eq!(features.metadata().keys().collect::<Vec<_>>(), ["model"]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.safetensors");
+        fs::write(&path, with(r#"["b", 7, "b"]"#)).unwrap();
+        let in_order = FeatureRows::open(&path).unwrap();
+        assert_eq!((in_order.row(1), &in_order.labels().unwrap()[1][..]), (&[3.0, 4.0][..], "7"));
+        assert_eq!(
+            complaint(&with(r#"["b", "c"]"#)),
+            "f.safetensors: there are 2 labels for 3 rows of features"
+        );
+        let said = complaint(&with("b, c, d"));
+        assert!(said.contains("not a JSON array of strings or whole numbers"), "{said}");
+        // Several tensors are classes, whatever the metadata has.
+        let two = ["a", "b"].map(|name| (name, Dtype::F32, vec![1, 1], f32s(&[1.0])));
+        assert_eq!(
+            opened(&written(&two, &[("labels", "[3]")])).unwrap().metadata()["labels"],
+            "[3]"
+        );
     }
 
     #[cfg(feature = "parquet")]
@@ -254,6 +281,264 @@ mod files {
     fn parquet_names_the_feature_it_takes() {
         let error = Features::open(golden("features_f32.parquet")).unwrap_err().to_string();
         assert!(error.contains("--features parquet"), "{error}");
+    }
+}
+
+mod other_programs {
+    use std::io::{Cursor, Write};
+
+    use zip::ZipWriter;
+    use zip::write::SimpleFileOptions;
+
+    use super::*;
+
+    /// An array of NumPy whose header has these entries.
+    fn npy(kind: &str, order: &str, shape: &str, content: &[u8]) -> Vec<u8> {
+        let header = format!("{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}\n");
+        let length = (header.len() as u16).to_le_bytes();
+        [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), content].concat()
+    }
+
+    fn floats(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn npz(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+        let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+        for (name, content) in files {
+            zip.start_file(*name, SimpleFileOptions::default()).unwrap();
+            zip.write_all(content).unwrap();
+        }
+        zip.finish().unwrap().into_inner()
+    }
+
+    /// What is made of files of these names, the first being that of features and a second one that of labels.
+    fn opened(files: &[(&str, &[u8])]) -> Result<Features, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = files.iter().map(|(name, _)| folder.path().join(name)).collect();
+        for (path, (_, content)) in paths.iter().zip(files) {
+            fs::write(path, content).unwrap();
+        }
+        let place = format!("{}/", folder.path().display());
+        Features::open_with_labels(&paths[0], paths.get(1).map(PathBuf::as_path))
+            .map_err(|error| error.to_string().replace(&place, ""))
+    }
+
+    fn refused(files: &[(&str, &[u8])]) -> String {
+        opened(files).unwrap_err()
+    }
+
+    fn rows_of(name: &str, content: &[u8]) -> Result<FeatureRows, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        FeatureRows::open(path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn arrays_are_read_as_numpy_writes_them() {
+        for file in ["features_rows.npz", "features_classes.npz"] {
+            assert_eq!(Features::open(golden(file)).unwrap(), pets(), "{file}");
+        }
+        let fortran = golden("features_fortran.npy");
+        let rows = FeatureRows::open(&fortran).unwrap();
+        assert_eq!((rows.rows(), rows.row(4), rows.labels()), (6, &[4.0, 4.25, 4.5][..], None));
+        let folder = tempfile::tempdir().unwrap();
+        let labels = folder.path().join("labels.txt");
+        fs::write(&labels, "\u{feff}dog\r\ncat\r\ndog\r\nant\r\ncat\r\ndog\r\n\r\n").unwrap();
+        assert_eq!(Features::open_with_labels(&fortran, Some(&labels)).unwrap(), pets());
+        let pickled = Features::open(golden("features_pickled.npy")).unwrap_err().to_string();
+        assert!(pickled.contains("the array is of pickled Python objects"), "{pickled}");
+        let rows = FeatureRows::open(golden("features_rows.npz")).unwrap();
+        assert_eq!(rows.labels().unwrap()[2..4], ["dog", "ant"]);
+        assert_eq!(rows.mean(), [2.5, 2.75, 3.0]);
+    }
+
+    #[test]
+    fn numbers_of_every_kind_and_order_are_read() {
+        let all: [(&str, Vec<u8>); 6] = [
+            ("'<f2'", [0x3e00_u16, 0xb400].into_iter().flat_map(u16::to_le_bytes).collect()),
+            ("'>f2'", [0x3e00_u16, 0xb400].into_iter().flat_map(u16::to_be_bytes).collect()),
+            ("'<f4'", [1.5_f32, -0.25].into_iter().flat_map(f32::to_le_bytes).collect()),
+            ("'>f4'", [1.5_f32, -0.25].into_iter().flat_map(f32::to_be_bytes).collect()),
+            ("'<f8'", [1.5_f64, -0.25].into_iter().flat_map(f64::to_le_bytes).collect()),
+            ("'>f8'", [1.5_f64, -0.25].into_iter().flat_map(f64::to_be_bytes).collect()),
+        ];
+        for (kind, content) in all {
+            let rows = rows_of("f.npy", &npy(kind, "False", "(1, 2)", &content)).unwrap();
+            assert_eq!(rows.values(), [1.5, -0.25], "{kind}");
+        }
+    }
+
+    #[test]
+    fn labels_of_an_archive_are_numbers_or_text() {
+        let labels: [(&str, Vec<u8>, &str); 6] = [
+            ("'<i8'", [-3_i64, 12].into_iter().flat_map(i64::to_le_bytes).collect(), "-3"),
+            ("'>i2'", [-3_i16, 12].into_iter().flat_map(i16::to_be_bytes).collect(), "-3"),
+            ("'|u1'", vec![200, 3], "200"),
+            (
+                "'<u4'",
+                [1_u32 << 31, 3].into_iter().flat_map(u32::to_le_bytes).collect(),
+                "2147483648",
+            ),
+            ("'|S2'", b"a\0bc".to_vec(), "a"),
+            (
+                "'>U1'",
+                ['\u{e9}' as u32, 'z' as u32].into_iter().flat_map(u32::to_be_bytes).collect(),
+                "\u{e9}",
+            ),
+        ];
+        let embeddings = npy("'<f4'", "False", "(2, 1)", &floats(&[1.0, 2.0]));
+        for (kind, content, first) in labels {
+            let labels = npy(kind, "False", "(2,)", &content);
+            let file = npz(&[("labels.npy", labels), ("embeddings.npy", embeddings.clone())]);
+            let rows = rows_of("f.npz", &file).unwrap();
+            assert_eq!(rows.labels().unwrap()[0], first, "{kind}");
+        }
+        let file = npz(&[("embeddings.npy", embeddings.clone())]);
+        assert_eq!(
+            refused(&[("f.npz", &file)]),
+            "f.npz: its rows have no labels: a file with a label a line says them"
+        );
+        assert_eq!(opened(&[("f.npz", &file), ("l.txt", b"x\ny")]).unwrap().class_name(1), "y");
+        let floating = npy("'<f4'", "False", "(2,)", &floats(&[1.0, 2.0]));
+        let file = npz(&[("embeddings.npy", embeddings), ("labels.npy", floating)]);
+        assert_eq!(
+            refused(&[("f.npz", &file)]),
+            "f.npz: the array labels is <f4 [2], not whole numbers or text [n]"
+        );
+    }
+
+    #[test]
+    fn arrays_that_hold_no_features_are_refused_by_their_fault() {
+        let say = |kind, shape, content: &[u8]| {
+            refused(&[("f.npy", &npy(kind, "False", shape, content)), ("l.txt", b"x")])
+        };
+        let wanted = "not float16, float32 or float64 numbers [n, d]";
+        for (kind, shape, bytes, why) in [
+            ("'<i8'", "(1, 1)", 8, "the array is <i8 [1, 1], "),
+            ("'|O'", "(1, 1)", 9, "the array is of pickled Python objects, which are never read, "),
+            ("[('x', '<f4')]", "(1,)", 4, "the array is of records, "),
+            ("'<V2'", "(1, 2)", 4, "NumPy has no bfloat16, "),
+            ("'<f4'", "(2,)", 8, "the array is <f4 [2], "),
+            ("'<f4'", "(1, 1, 1)", 4, "the array is <f4 [1, 1, 1], "),
+        ] {
+            let said = say(kind, shape, &vec![0; bytes]);
+            assert!(said.contains(why) && said.ends_with(wanted), "{said}");
+        }
+        for shape in ["(0, 3)", "(3, 0)"] {
+            let said = say("'<f4'", shape, &[]);
+            assert!(said.ends_with("not one row of one value at least"), "{said}");
+        }
+        let nan = floats(&[1.0, 2.0, 3.0, f32::NAN]);
+        assert_eq!(
+            say("'<f4'", "(2, 2)", &nan),
+            "f.npy: row 1, column 1 is NaN or infinite, not finite numbers"
+        );
+        let overflow = 1e300_f64.to_le_bytes();
+        assert!(say("'<f8'", "(1, 1)", &overflow).contains("row 0, column 0 is NaN or infinite"));
+        let labels = npy("'<f4'", "False", "(2, 1)", &floats(&[1.0, 2.0]));
+        assert_eq!(
+            refused(&[("f.npy", &labels), ("l.txt", b"x\ny\nz")]),
+            "f.npy: there are 3 labels for 2 rows of features"
+        );
+        let said = refused(&[("f.npy", &labels), ("l.txt", b"x\n\ny")]);
+        assert!(said.ends_with("line 2 of l.txt is empty, not a label"), "{said}");
+    }
+
+    #[test]
+    fn a_header_that_lies_is_refused_before_anything_is_read() {
+        let huge = [
+            "(1000000000000, 384)",
+            "(1000000000000, 1000000000000)",
+            "(18446744073709551615, 1)",
+            "(99999999999999999999, 1)",
+        ];
+        for shape in huge {
+            let array = npy("'<f4'", "False", shape, &[0; 16]);
+            for (name, file) in [("f.npy", array.clone()), ("f.npz", npz(&[("a.npy", array)]))] {
+                let said = rows_of(name, &file).unwrap_err();
+                assert!(said.contains(" is not a whole np"), "{said}");
+            }
+        }
+        // Labels without bytes may be any number of them.
+        let labels = npy("'|S0'", "False", "(1000000000000,)", &[]);
+        let one = npy("'<f4'", "False", "(1, 1)", &[0; 4]);
+        let said = rows_of("f.npz", &npz(&[("embeddings.npy", one), ("labels.npy", labels)]));
+        assert!(said.unwrap_err().contains("the array labels is |S0"));
+        let whole = npy("'<f4'", "False", "(2, 2)", &floats(&[1.0; 4]));
+        for length in 0..whole.len() {
+            assert!(rows_of("f.npy", &whole[..length]).is_err(), "{length} bytes");
+        }
+        assert!(rows_of("f.npy", &[&whole[..], &[0]].concat()).is_err());
+        let mut long = whole.clone();
+        long[8..10].copy_from_slice(&60_000_u16.to_le_bytes());
+        assert!(rows_of("f.npy", &long).unwrap_err().contains("has 60000 bytes, at most 10000"));
+        let archive = npz(&[("a.npy", whole), ("notes.txt", b"x".to_vec())]);
+        assert!(
+            rows_of("f.npz", &archive).unwrap_err().contains("notes.txt in it is no .npy file")
+        );
+        for length in (0..archive.len()).step_by(7) {
+            assert!(rows_of("f.npz", &archive[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn classes_of_an_archive_have_rows_of_one_length() {
+        let row = |values: &[f32]| {
+            npy("'<f4'", "False", &format!("(1, {})", values.len()), &floats(values))
+        };
+        let file = npz(&[("b.npy", row(&[2.0])), ("a.npy", row(&[1.0]))]);
+        let features = opened(&[("f.npz", &file)]).unwrap();
+        assert_eq!((features.class_name(0), features.values()), ("a", &[1.0, 2.0][..]));
+        let said = refused(&[("f.npz", &file), ("l.txt", b"x\ny")]);
+        assert_eq!(said, "f.npz: it has labels of its own: no file of them is wanted");
+        let file = npz(&[("a.npy", row(&[2.0])), ("b.npy", row(&[1.0, 3.0]))]);
+        let said = refused(&[("f.npz", &file)]);
+        assert!(said.contains("has 2 features in a row, not 1") || said.contains("has 1 features"));
+        let reserved = npz(&[("__metadata__.npy", row(&[2.0]))]);
+        assert!(refused(&[("f.npz", &reserved)]).contains("class __metadata__"));
+    }
+
+    #[test]
+    fn tables_have_a_column_of_labels_and_columns_of_numbers() {
+        let read = |text: &str| opened(&[("f.csv", text.as_bytes())]);
+        let expected = opened(&[("f.csv", b"x,y,label\n1,2.5,owl\n-3e2,4,fox\n")]).unwrap();
+        assert_eq!(
+            (expected.class_name(0), expected.values()),
+            ("fox", &[-300.0, 4.0, 1.0, 2.5][..])
+        );
+        for text in [
+            "\u{feff}x,y,Class\r\n 1 ,2.5,owl\r\n-300,4,fox\r\n",
+            "animal,x,y\nowl,1,2.5\nfox,-300,4",
+            "x,\"label\",y\n1,\"owl\",2.5\n\n-300,fox,4\n",
+        ] {
+            assert_eq!(read(text).unwrap(), expected, "{text}");
+        }
+        // Labels may be numbers where the column says so.
+        assert_eq!(read("label,x\n7,1\n").unwrap().class_name(0), "7");
+        let unlabelled = rows_of("f.csv", b"x,y\n1,2\n3,4\n").unwrap();
+        assert_eq!((unlabelled.values(), unlabelled.labels()), (&[1.0, 2.0, 3.0, 4.0][..], None));
+        assert!(read("x,y\n1,2\n").unwrap_err().contains("no labels"));
+        let both = opened(&[("f.csv", b"x,y\n1,2\n"), ("l.txt", b"owl")]).unwrap();
+        assert_eq!(both.class_name(0), "owl");
+        for (text, why) in [
+            ("x,label\n1,a\nnan,b\n", "line 3, column x is \"nan\", not a finite number"),
+            ("x,label\n1,a\n,b\n", "line 3, column x is empty, not a finite number"),
+            ("x,label\n1,a\n2,\n", "line 3, column label is empty, not a label"),
+            ("x,name\n1,a\nten,b\n", "line 3, column x is \"ten\", not a finite number"),
+            ("x,label\n1,a\n2\n", "is not a whole CSV file: "),
+            ("1,2,3\n4,5,6\n", "the first line is a row of numbers, not the names of columns"),
+            (",x,label\n0,1,a\n", "column 0 of the first line is empty, as an index of rows"),
+            ("text,x,file\na,1,b\n", "the column of labels is text or file, not one column"),
+            ("label,class,x\na,b,1\n", "the column of labels is label or class, not one column"),
+            ("label\na\n", "there is no class of features"),
+            ("x,label\n", "there is no class of features"),
+            ("", "there is no class of features"),
+        ] {
+            let said = read(text).unwrap_err();
+            assert!(said.contains(why), "{text:?}: {said}");
+        }
     }
 }
 

@@ -67,6 +67,7 @@ impl CliError {
                 | AdaptedModelError::UnknownClass { .. }
                 | AdaptedModelError::NotCached { .. }
                 | AdaptedModelError::NoDownload { .. }
+                | AdaptedModelError::NoNetwork
                 | AdaptedModelError::OwnWeights { .. },
             )
             | Self::Export(ExportError::Method { .. })

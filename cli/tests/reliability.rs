@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use burn::backend::Flex;
 use burn::module::Module;
-use fewshot::adapted::{AdaptedModel, PretrainedBackbone, TrainedNetwork, UnfittedModel};
+use fewshot::adapted::{
+    AdaptedModel, EmbeddingSource, PretrainedBackbone, TrainedNetwork, UnfittedModel,
+};
 use fewshot::data::Features;
 use fewshot::hardware::{CountingAllocator, MemoryScope};
 use fewshot::learners::{Learner, ProtoNet};
@@ -171,9 +173,12 @@ fn seeds() {
         let model = AdaptedModel::adapt(backbone.clone(), method, examples).unwrap();
         model.write(put("adapted", name)).unwrap();
     }
+    let source = EmbeddingSource::<Flex>::OtherProgram(device);
+    let model = AdaptedModel::adapt(source, "simpleshot", examples(&[("green", 3), ("red", 2)]));
+    model.unwrap().write(put("adapted", "without_network")).unwrap();
     let (method, examples) = ("simpleshot".to_owned(), examples(&[("only", 2)]));
     let begun = UnfittedModel {
-        backbone,
+        source: backbone.into(),
         method,
         examples,
         thumbnails: vec![None, None],

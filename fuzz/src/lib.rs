@@ -12,8 +12,8 @@ use std::path::Path;
 use burn::backend::Flex;
 use fewshot::adapted::AdaptedModel;
 use fewshot::data::{
-    ClassDataset, Features, FolderReport, Omniglot, Pack, Picture, ReadOptions, Split, Splits,
-    cifar_fs, csv_list, fonts as read_fonts, image_folder, mini_imagenet, tiered_imagenet,
+    ClassDataset, FeatureRows, Features, FolderReport, Omniglot, Pack, Picture, ReadOptions, Split,
+    Splits, cifar_fs, csv_list, fonts as read_fonts, image_folder, mini_imagenet, tiered_imagenet,
 };
 use fewshot::learners::ProtoNet;
 use fewshot::models::{Conv4, Conv4Config, Preprocessing, Pretrained, Vit, VitConfig, VitFamily};
@@ -44,7 +44,9 @@ pub fn adapted(bytes: &[u8]) {
         let path = folder.path().join("m.fewshot");
         let Ok(model) = AdaptedModel::<Flex>::open(&path, &device) else { continue };
         assert!(model.examples().values().iter().all(|value| value.is_finite()));
-        for prediction in model.predict(&[two_pixels()]).unwrap_or_default() {
+        let of_pictures = model.predict(&[two_pixels()]).unwrap_or_default();
+        let of_embeddings = model.classify(model.examples().row(0)).unwrap_or_default();
+        for prediction in of_pictures.iter().chain(&of_embeddings) {
             let sum: f64 = prediction.classes.iter().map(|(_, probability)| probability).sum();
             assert!((sum - 1.0).abs() < 1e-6, "probabilities add up to {sum}");
             let known = prediction.known.unwrap_or(0.0);
@@ -81,16 +83,21 @@ pub fn csv_lists(bytes: &[u8]) {
     whole(csv_list(folder.path().join("list.csv"), &ReadOptions::square(SIDE), 0));
 }
 
-/// Files of features.
+/// Files of features of every ending.
 pub fn features(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), with_length(bytes)] {
-        let folder = folder(&[("f.safetensors", &bytes)]);
-        let path = folder.path().join("f.safetensors");
-        let Ok(features) = Features::open(&path) else { continue };
-        assert!(features.values().iter().all(|value| value.is_finite()));
-        assert_eq!(features.values().len(), features.rows() * features.length());
-        features.write(&path).expect("features that were read are written");
-        assert_eq!(Features::open(&path).expect("and read again"), features);
+        for name in ["f.safetensors", "f.npy", "f.npz", "f.csv"] {
+            let folder = folder(&[(name, &bytes)]);
+            let path = folder.path().join(name);
+            let Ok(rows) = FeatureRows::open(&path) else { continue };
+            assert!(rows.values().iter().all(|value| value.is_finite()));
+            assert_eq!(rows.values().len(), rows.rows() * rows.length());
+            let Ok(features) = Features::open(&path) else { continue };
+            assert_eq!(features.values().len(), rows.values().len());
+            let path = folder.path().join("f.safetensors");
+            features.write(&path).expect("features that were read are written");
+            assert_eq!(Features::open(&path).expect("and read again"), features);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Models of folders of pictures, and changes of their classes.
+//! Models of folders of pictures and of files of features, and changes of their classes.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::examples::classes;
 use super::model::AdaptedModel;
 use super::origin::sha256;
 use super::unfitted::{THUMBNAIL_SIDE, Thumbnail, UnfittedModel};
-use super::{AdaptedModelError, PretrainedBackbone, Result};
+use super::{AdaptedModelError, EmbeddingSource, PretrainedBackbone, Result};
 use crate::data::{Features, Picture, PictureLimits, class_name, picture_files};
 use crate::files;
 
@@ -21,6 +21,38 @@ struct Class {
     rows: Vec<f32>,
     thumbnails: Vec<Option<Thumbnail>>,
     digests: Vec<Option<String>>,
+}
+
+impl Class {
+    /// Adds rows of `length` values that no row of the class equals bit for bit.
+    fn add_distinct(&mut self, rows: &[f32], length: usize) {
+        let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        let mut known: HashSet<_> = self.rows.chunks_exact(length).map(bits).collect();
+        for row in rows.chunks_exact(length).filter(|row| known.insert(bits(row))) {
+            self.rows.extend(row);
+            self.thumbnails.push(None);
+            self.digests.push(None);
+        }
+    }
+}
+
+/// Place of the class of this plain name among others; if it is not there, it is put at the end.
+fn place_of(classes: &mut Vec<Class>, name: &str) -> usize {
+    // Files of other versions may have names in other spellings of Unicode.
+    let is_same = |class: &Class| class_name(&class.name).is_ok_and(|other| other == name);
+    classes.iter().position(is_same).unwrap_or_else(|| {
+        classes.push(Class { name: name.to_owned(), ..Class::default() });
+        classes.len() - 1
+    })
+}
+
+/// Adds the rows of every class that are not there yet.
+fn add_features(classes: &mut Vec<Class>, additions: &Features) -> Result {
+    for class in 0..additions.classes() {
+        let place = place_of(classes, &class_name(additions.class_name(class))?);
+        classes[place].add_distinct(additions.class_values(class), additions.length());
+    }
+    Ok(())
 }
 
 /// The first 16 hexadecimal digits of the sha256 of a file's content: equal files have equal ones.
@@ -79,7 +111,50 @@ impl<B: Backend> AdaptedModel<B> {
         let (length, classes) = backbone.embed_classes(&distinct, small)?;
         let class = |((name, rows, thumbnails), digests)| Class { name, rows, thumbnails, digests };
         let classes = classes.into_iter().zip(digests).map(class).collect();
-        Self::learn(backbone, method, length, classes)
+        Self::learn(backbone.into(), method, length, classes)
+    }
+
+    /// Learns the classes of embeddings; of equal rows of a class the first counts.
+    ///
+    /// # Errors
+    /// The reasons of [`adapt`](Self::adapt).
+    ///
+    /// # Example
+    /// ```
+    /// use burn::backend::Flex;
+    /// use fewshot::adapted::{AdaptedModel, EmbeddingSource};
+    /// use fewshot::data::Features;
+    ///
+    /// let classes = [("joke".into(), vec![1.0, 0.0, 0.9, 0.1]), ("law".into(), vec![0.0, 1.0])];
+    /// let source = EmbeddingSource::<Flex>::OtherProgram(Default::default());
+    /// let model = AdaptedModel::adapt_to_features(source, "simpleshot", &Features::new(2, classes)?)?;
+    /// assert_eq!(model.classify(&[0.8, 0.3])?[0].class(), "joke");
+    /// # Ok::<(), fewshot::adapted::AdaptedModelError>(())
+    /// ```
+    pub fn adapt_to_features(
+        source: impl Into<EmbeddingSource<B>>,
+        method: &str,
+        features: &Features,
+    ) -> Result<Self> {
+        let mut classes = Vec::new();
+        add_features(&mut classes, features)?;
+        Self::learn(source.into(), method, features.length(), classes)
+    }
+
+    /// This model with the embeddings of further classes, or with further ones of classes that it has; rows that an example
+    /// of the class equals add nothing.
+    ///
+    /// # Errors
+    /// When they have another length than the model's, and where a class has no [plain name](crate::data::class_name).
+    pub fn with_features(self, additions: &Features) -> Result<Self> {
+        let (expected, actual) = (self.examples().length(), additions.length());
+        if actual != expected {
+            return Err(AdaptedModelError::OtherLength { expected, actual });
+        }
+        let mut classes = self.all();
+        add_features(&mut classes, additions)?;
+        let rows = classes.iter().map(|class| class.digests.len()).sum::<usize>();
+        if rows == self.examples().rows() { Ok(self) } else { self.changed(classes) }
     }
 
     /// This model with further classes of the pictures in these files, or with further pictures of classes
@@ -87,18 +162,13 @@ impl<B: Backend> AdaptedModel<B> {
     /// example of the class has already add nothing. Small pictures are kept if the model has any.
     ///
     /// # Errors
-    /// If a class has no picture, and where pictures cannot be read: all of them are in the error.
+    /// If the model has no network, if a class has no picture, and where pictures cannot be read: all of them are in the error.
     pub fn with_classes(self, additions: &[(String, Vec<PathBuf>)]) -> Result<Self> {
         let mut classes = self.all();
         let (mut places, mut new) = (Vec::new(), Vec::new());
         for (name, files) in additions {
             let name = class_name(name)?;
-            // Files of other versions may have names in other spellings of Unicode.
-            let is_same = |class: &Class| class_name(&class.name).is_ok_and(|other| other == name);
-            let place = classes.iter().position(is_same).unwrap_or_else(|| {
-                classes.push(Class { name: name.clone(), ..Class::default() });
-                classes.len() - 1
-            });
+            let place = place_of(&mut classes, &name);
             let known = classes[place].digests.iter().flatten().cloned().collect();
             let (files, digests) = new_files(files, known)?;
             classes[place].digests.extend(digests);
@@ -111,7 +181,8 @@ impl<B: Backend> AdaptedModel<B> {
         }
         let has_thumbnails = self.has_thumbnails();
         let thumbnail = |picture: &Picture| if has_thumbnails { small(picture) } else { None };
-        let (_, embedded) = self.unfitted.backbone.embed_classes(&new, thumbnail)?;
+        let (_, embedded) =
+            self.unfitted.source.picture_network()?.embed_classes(&new, thumbnail)?;
         for (place, (_, rows, thumbnails)) in places.into_iter().zip(embedded) {
             classes[place].rows.extend(rows);
             classes[place].thumbnails.extend(thumbnails);
@@ -121,7 +192,7 @@ impl<B: Backend> AdaptedModel<B> {
 
     /// With these limits for pictures in files.
     pub fn with_limits(mut self, limits: PictureLimits) -> Self {
-        self.unfitted.backbone = self.unfitted.backbone.with_limits(limits);
+        self.unfitted.source = self.unfitted.source.with_limits(limits);
         self
     }
 
@@ -188,12 +259,12 @@ impl<B: Backend> AdaptedModel<B> {
     }
 
     fn changed(self, classes: Vec<Class>) -> Result<Self> {
-        let UnfittedModel { backbone, method, examples, .. } = self.unfitted;
-        Self::learn(backbone, &method, examples.length(), classes)
+        let UnfittedModel { source, method, examples, .. } = self.unfitted;
+        Self::learn(source, &method, examples.length(), classes)
     }
 
     fn learn(
-        backbone: PretrainedBackbone<B>,
+        source: EmbeddingSource<B>,
         method: &str,
         length: usize,
         mut classes: Vec<Class>,
@@ -207,11 +278,91 @@ impl<B: Backend> AdaptedModel<B> {
             (class.name, class.rows)
         });
         let examples = Features::new(length, rows)?;
-        let model = Self::adapt(backbone, method, examples)?;
+        let model = Self::adapt(source, method, examples)?;
         Ok(model.with_thumbnails(thumbnails).with_digests(digests))
     }
 }
 
 fn small(picture: &Picture) -> Option<Thumbnail> {
     Some(picture.thumbnail(THUMBNAIL_SIDE).into())
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+    use fewshot_models::Conv4Config;
+
+    use super::*;
+    use crate::adapted::TrainedNetwork;
+
+    fn features(classes: &[(&str, &[f32])]) -> Features {
+        let class = |&(name, rows): &(&str, &[f32])| (name.to_owned(), rows.to_vec());
+        Features::new(2, classes.iter().map(class)).unwrap()
+    }
+
+    fn first() -> Features {
+        features(&[("a", &[1.0, 0.1, 0.9, 0.0]), ("b", &[0.0, 1.0, 0.2, 0.8, 0.1, 1.0])])
+    }
+
+    fn without_network(method: &str) -> AdaptedModel<Flex> {
+        let source = EmbeddingSource::OtherProgram(Default::default());
+        AdaptedModel::adapt_to_features(source, method, &first()).unwrap()
+    }
+
+    fn open(path: &Path) -> Result<AdaptedModel<Flex>> {
+        AdaptedModel::open(path, &Default::default())
+    }
+
+    #[test]
+    fn a_model_without_a_network_is_the_head_of_one_with_a_network() {
+        let device = Default::default();
+        let config = Conv4Config::new([3, 16, 16]).with_channels(2).with_blocks(4).with_context(1);
+        let network = config.init::<Flex>(&device);
+        let network = PretrainedBackbone::trained(network, TrainedNetwork::new(config), &device);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.fewshot");
+        let queries = [0.7, 0.3, 0.1, 0.4, -1.0, 0.5];
+        for method in ["simpleshot", "logistic"] {
+            let with = AdaptedModel::adapt(network.clone(), method, first()).unwrap();
+            let without = without_network(method);
+            let expected = with.classify(&queries).unwrap();
+            assert_eq!(without.classify(&queries).unwrap(), expected, "{method}");
+            assert_eq!(without.cross_validation(), with.cross_validation());
+            without.write(&path).unwrap();
+            let read = open(&path).unwrap();
+            assert_eq!(read.classify(&queries).unwrap(), expected, "{method}");
+            assert!(read.backbone().is_none());
+            let picture = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
+            assert!(matches!(read.predict(&[picture]), Err(AdaptedModelError::NoNetwork)));
+            let weights = AdaptedModel::<Flex>::open_with_weights(&path, Some(&path), &device);
+            assert!(matches!(weights, Err(AdaptedModelError::NoNetwork)));
+        }
+    }
+
+    #[test]
+    fn equal_rows_add_nothing_and_others_do() {
+        let model = without_network("simpleshot");
+        let same = model.with_features(&first()).unwrap();
+        assert_eq!(same.examples(), &first());
+        let more = features(&[("b", &[0.0, 1.0, 0.5, 0.5]), ("c", &[-1.0, 0.0, -1.0, 0.0])]);
+        let changed = same.with_features(&more).unwrap();
+        assert_eq!(changed.class_names(), ["a", "b", "c"]);
+        assert_eq!([0, 1, 2].map(|class| changed.examples().examples(class)), [2, 4, 1]);
+        assert_eq!(changed.classify(&[-0.9, 0.1]).unwrap()[0].class(), "c");
+        let fewer = changed.without_class("a").unwrap();
+        assert_eq!(fewer.class_names(), ["b", "c"]);
+        let longer = Features::new(3, [("a".to_owned(), vec![1.0; 3])]).unwrap();
+        let refused = fewer.with_features(&longer);
+        let lengths = AdaptedModelError::OtherLength { expected: 2, actual: 3 };
+        assert_eq!(refused.err().map(|error| error.to_string()), Some(lengths.to_string()));
+    }
+
+    #[test]
+    fn pictures_are_not_added_to_a_model_without_a_network() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.png");
+        std::fs::write(&file, b"x").unwrap();
+        let added = without_network("simpleshot").with_classes(&[("c".to_owned(), vec![file])]);
+        assert!(matches!(added, Err(AdaptedModelError::NoNetwork)));
+    }
 }

@@ -23,23 +23,31 @@ pub enum AdaptedModelError {
     /// No method has this name.
     #[error("there is no method {name:?}: there are {}", known.join(", "))]
     UnknownMethod { name: String, known: Vec<&'static str> },
-    /// A picture for which the network and the head give numbers that are not finite: the weights are too large.
-    #[error("picture {picture} of {pictures} has no finite embedding or probabilities")]
-    NotFinite { picture: usize, pictures: usize },
+    /// An embedding that is not finite, or for which the head gives numbers that are not: weights are too large.
+    #[error("embedding {embedding} of {embeddings} is not finite, or its probabilities are not")]
+    NotFinite { embedding: usize, embeddings: usize },
     /// There is nothing to choose among.
-    #[error("{classes} class of pictures: it takes at least two to choose among")]
+    #[error("{classes} class: it takes at least two to choose among")]
     TooFewClasses { classes: usize },
     /// No class has this name.
     #[error("there is no class {name:?}: there are {}", known.join(", "))]
     UnknownClass { name: String, known: Vec<String> },
     /// Embeddings by which no class differs from another.
-    #[error("all embeddings are equal: nothing tells the classes of {embeddings} pictures apart")]
+    #[error("all embeddings are equal: nothing tells the classes of {embeddings} examples apart")]
     AllEqual { embeddings: usize },
     /// An embedding whose products are beyond what 32 bits hold.
     #[error(
         "row {row} of class {class} has values up to {value:e}: embeddings have at most {most:e}"
     )]
     LargeValue { class: String, row: usize, value: f32, most: f32 },
+    /// Embeddings of another length than the model's.
+    #[error("embeddings have {actual} values, those of the model have {expected}")]
+    OtherLength { expected: usize, actual: usize },
+    /// Pictures or weights were given for a model of embeddings that another program has made.
+    #[error(
+        "the model is of embeddings that another program has made: it has no network, and takes no pictures"
+    )]
+    NoNetwork,
     /// The network computes in a precision that the backend lacks.
     #[error(transparent)]
     Precision(#[from] PrecisionError),

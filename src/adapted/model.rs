@@ -1,4 +1,4 @@
-//! A classifier of pictures: a network, the embeddings of its examples, and the head that is learned from these.
+//! A classifier: a network of pictures if there is one, the embeddings of its examples, and the head that is learned from these.
 
 use std::path::Path;
 
@@ -11,14 +11,16 @@ use super::cross_validation::{self, CrossValidation, cross_validate};
 use super::examples::{check, class_names, support};
 use super::model_file::Content;
 use super::unfitted::UnfittedModel;
-use super::{AdaptedModelError, PretrainedBackbone, Result};
+use super::{AdaptedModelError, EmbeddingSource, PretrainedBackbone, Result};
 use crate::data::{Features, Picture};
 use crate::learners::heads::{
     AnyHead, EmbeddedSupport, FittedHead, HEAD_NAMES, Head, LogitFormula, NoFormula,
     TRAINED_ON_EPISODES,
 };
 
-/// A classifier of pictures, learned from a few of each class.
+/// A classifier of pictures, learned from a few of each class; or of [embeddings of another
+/// program](EmbeddingSource::OtherProgram), whose [pictures](Self::predict) are refused and whose
+/// [embeddings](Self::classify) are classified.
 ///
 /// # Example
 /// ```no_run
@@ -44,7 +46,7 @@ pub struct AdaptedModel<B: Backend> {
     fitted: FittedHead<B>,
 }
 
-/// Classification of a picture.
+/// Classification of a picture or an embedding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// Every class with its probability, the likeliest first.
@@ -72,25 +74,26 @@ impl<B: Backend> AdaptedModel<B> {
         HEAD_NAMES.iter().copied().filter(|name| !TRAINED_ON_EPISODES.contains(name)).collect()
     }
 
-    /// Learns the classes of `examples`, embeddings that the backbone has made.
+    /// Learns the classes of `examples`, embeddings of this source.
     ///
     /// # Errors
     /// With fewer than two classes, with an unknown method, where all embeddings are equal, where a class has no [plain name](crate::data::class_name), and where
     /// a value of an embedding is above 1e15.
     pub fn adapt(
-        backbone: PretrainedBackbone<B>,
+        source: impl Into<EmbeddingSource<B>>,
         method: &str,
         examples: Features,
     ) -> Result<Self> {
+        let source = source.into();
         check(&examples)?;
-        let head = head::<B>(method, &examples, backbone.device())?;
+        let head = head::<B>(method, &examples, source.device())?;
         if cross_validation::all_equal(&examples) {
             return Err(AdaptedModelError::AllEqual { embeddings: examples.rows() });
         }
-        let (cross_validation, calibration) = cross_validate(&head, &examples, backbone.device());
+        let (cross_validation, calibration) = cross_validate(&head, &examples, source.device());
         let (thumbnails, digests) = (vec![None; examples.rows()], vec![None; examples.rows()]);
         let method = method.to_owned();
-        let unfitted = UnfittedModel { backbone, method, examples, thumbnails, digests };
+        let unfitted = UnfittedModel { source, method, examples, thumbnails, digests };
         Ok(Self::fit(unfitted, &head, calibration, cross_validation))
     }
 
@@ -100,12 +103,13 @@ impl<B: Backend> AdaptedModel<B> {
         calibration: Calibration,
         cross_validation: Option<CrossValidation>,
     ) -> Self {
-        let fitted = head.fit(every_row(&unfitted.examples, unfitted.backbone.device()));
+        let fitted = head.fit(every_row(&unfitted.examples, unfitted.source.device()));
         let means = cross_validation::means(&unfitted.examples);
         Self { unfitted, calibration, cross_validation, means, fitted }
     }
 
-    /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does, if they are not in the file.
+    /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does, if it has a backbone and they are
+    /// not in the file.
     ///
     /// # Errors
     /// When the file cannot be read, is no model, one of a later version or one of a single class
@@ -117,7 +121,8 @@ impl<B: Backend> AdaptedModel<B> {
     /// The same with the weights at a place that is known.
     ///
     /// # Errors
-    /// The reasons of [`open`](Self::open), and weights that are not the model's, or are in its file.
+    /// The reasons of [`open`](Self::open), and weights that are not the model's, are in its file, or are for a model without a
+    /// network.
     pub fn open_with_weights(
         path: impl AsRef<Path>,
         weights: Option<&Path>,
@@ -132,7 +137,7 @@ impl<B: Backend> AdaptedModel<B> {
         Ok(Self::fit(unfitted, &head, calibration, cross_validation))
     }
 
-    /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone; of one that
+    /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone, if any; of one that
     /// was trained here the weights, too; and the [small pictures](Self::thumbnails) that there are, up to 48 MiB.
     ///
     /// # Errors
@@ -144,15 +149,16 @@ impl<B: Backend> AdaptedModel<B> {
     /// Classifies pictures.
     ///
     /// # Errors
-    /// Where probabilities of a picture are not finite.
+    /// Without a network, and where probabilities of a picture are not finite.
     pub fn predict(&self, pictures: &[Picture]) -> Result<Vec<Prediction>> {
-        self.classify(&self.unfitted.backbone.embed(pictures).0)
+        self.classify(&self.unfitted.source.picture_network()?.embed(pictures).0)
     }
 
-    /// Classifies pictures that its [backbone](PretrainedBackbone::embed) has embedded; the embeddings follow one another.
+    /// Classifies embeddings of the model's [source](EmbeddingSource), as its [backbone](PretrainedBackbone::embed) makes them of
+    /// pictures; they follow one another.
     ///
     /// # Errors
-    /// Where probabilities of a picture are not finite.
+    /// Where probabilities of an embedding are not finite.
     ///
     /// # Panics
     /// When these are not whole embeddings.
@@ -164,7 +170,7 @@ impl<B: Backend> AdaptedModel<B> {
         }
         let shape = [1, embeddings.len() / length, length];
         let queries = TensorData::new(embeddings.to_vec(), shape);
-        let queries = Tensor::<B, 3>::from_data(queries, self.unfitted.backbone.device());
+        let queries = Tensor::<B, 3>::from_data(queries, self.unfitted.source.device());
         let logits: Vec<f32> = self.fitted.logits(queries).into_data().iter().collect();
         let names = self.class_names();
         let prediction = |(logits, row): (&[f32], &[f32])| {
@@ -187,8 +193,8 @@ impl<B: Backend> AdaptedModel<B> {
         match predictions.iter().position(|prediction| !finite(prediction)) {
             None => Ok(predictions),
             Some(place) => {
-                let (picture, pictures) = (place + 1, predictions.len());
-                Err(AdaptedModelError::NotFinite { picture, pictures })
+                let (embedding, embeddings) = (place + 1, predictions.len());
+                Err(AdaptedModelError::NotFinite { embedding, embeddings })
             }
         }
     }
@@ -224,14 +230,14 @@ impl<B: Backend> AdaptedModel<B> {
         &self.unfitted.method
     }
 
-    /// The examples that it was learned from, with the network.
+    /// The examples that it was learned from, with their source.
     pub fn unfitted(&self) -> &UnfittedModel<B> {
         &self.unfitted
     }
 
-    /// The network.
-    pub fn backbone(&self) -> &PretrainedBackbone<B> {
-        &self.unfitted.backbone
+    /// The network; none of a model of embeddings that another program has made.
+    pub fn backbone(&self) -> Option<&PretrainedBackbone<B>> {
+        self.unfitted.source.network()
     }
 
     /// The map from its logits to probabilities.
@@ -250,11 +256,11 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Errors
     /// For a method that is none.
     pub fn formula(&self) -> Result<LogitFormula<B>, NoFormula> {
-        let UnfittedModel { backbone, method, examples, .. } = &self.unfitted;
+        let UnfittedModel { source, method, examples, .. } = &self.unfitted;
         let maps = [examples.length(), 1, 1];
-        let head = AnyHead::<B>::with_name(method, maps, backbone.device());
+        let head = AnyHead::<B>::with_name(method, maps, source.device());
         let head = head.expect("the model has been fitted by this method");
-        head.formula(every_row(examples, backbone.device()))
+        head.formula(every_row(examples, source.device()))
     }
 
     /// `true` where predictions have the probability of a known class at all.

@@ -16,7 +16,7 @@ use super::examples::{check, classes};
 use super::origin::BackboneOrigin;
 use super::trained::Parameters;
 use super::unfitted::{Thumbnail, UnfittedModel};
-use super::{AdaptedModelError, PretrainedBackbone, Result};
+use super::{AdaptedModelError, EmbeddingSource, PretrainedBackbone, Result};
 use crate::data::Features;
 use crate::files;
 
@@ -24,10 +24,16 @@ use crate::files;
 const KEY: &str = "fewshot_adapted";
 
 /// Raised when older versions cannot read the files; a file has the lowest format that can hold its content.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The format of files without the network's parameters.
 const WITHOUT_PARAMETERS: u32 = 1;
+
+/// The format of files with them.
+const WITH_PARAMETERS: u32 = 2;
+
+/// The format of files of models without a network.
+const WITHOUT_NETWORK: u32 = 3;
 
 /// All parameters of the network in one tensor, in rows as long as embeddings, padded with zeros: a version that does not
 /// know it takes it for a class, and then refuses the file by its format.
@@ -45,7 +51,8 @@ const MOST_OF_THUMBNAILS: usize = 48 << 20;
 /// Everything but tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Metadata {
-    pub(super) backbone: BackboneOrigin,
+    /// None of embeddings that another program has made.
+    pub(super) backbone: Option<BackboneOrigin>,
     pub(super) method: String,
     pub(super) calibration: Calibration,
     #[serde(rename = "left_out")]
@@ -91,9 +98,10 @@ struct Versioned<T> {
 impl Content {
     pub(super) fn write(self, path: &Path) -> Result {
         let Self { metadata, mut examples, parameters, thumbnails, digests } = self;
-        let (mut format, mut list) = (WITHOUT_PARAMETERS, None);
+        let mut format = metadata.backbone.as_ref().map_or(WITHOUT_NETWORK, |_| WITHOUT_PARAMETERS);
+        let mut list = None;
         if let Some(parameters) = parameters {
-            (format, list) = (FORMAT, Some(parameters.list));
+            (format, list) = (WITH_PARAMETERS, Some(parameters.list));
             let mut values = parameters.values;
             values.resize(values.len().next_multiple_of(examples.length()), 0.0);
             let mut rows = classes(&examples);
@@ -118,33 +126,47 @@ impl Content {
         result.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
     }
 
-    /// The examples with the network that embedded them, with these weights if its own are not in the file `path`.
+    /// The examples with the network that embedded them, if there is one, with these weights if its own are not in the file `path`.
     pub(super) fn unfitted<B: Backend>(
         self,
         path: &Path,
         weights: Option<&Path>,
         device: &B::Device,
     ) -> Result<UnfittedModel<B>> {
-        let backbone = self.backbone(path, weights, device)?;
-        let (length, expected) = (self.examples.length(), backbone.features());
-        if length != expected {
-            let origin = backbone.origin();
-            let reason = format!(
-                "is no adapted model: its embeddings have {length} values, those of {origin} {expected}"
-            );
-            return Err(AdaptedModelError::NoModel { path: path.to_owned(), reason });
-        }
+        let source = match &self.metadata.backbone {
+            None if weights.is_some() => return Err(AdaptedModelError::NoNetwork),
+            None => EmbeddingSource::OtherProgram(device.clone()),
+            Some(origin) => {
+                let backbone = self.backbone(origin, path, weights, device)?;
+                self.check_length(&backbone, path)?;
+                backbone.into()
+            }
+        };
         let Self { metadata, examples, thumbnails, digests, .. } = self;
-        Ok(UnfittedModel { backbone, method: metadata.method, examples, thumbnails, digests })
+        Ok(UnfittedModel { source, method: metadata.method, examples, thumbnails, digests })
+    }
+
+    /// Refuses a network whose embeddings have another length than the examples.
+    fn check_length<B: Backend>(&self, backbone: &PretrainedBackbone<B>, path: &Path) -> Result {
+        let (length, expected) = (self.examples.length(), backbone.features());
+        if length == expected {
+            return Ok(());
+        }
+        let origin = backbone.origin();
+        let reason = format!(
+            "is no adapted model: its embeddings have {length} values, those of {origin} {expected}"
+        );
+        Err(AdaptedModelError::NoModel { path: path.to_owned(), reason })
     }
 
     fn backbone<B: Backend>(
         &self,
+        origin: &BackboneOrigin,
         path: &Path,
         weights: Option<&Path>,
         device: &B::Device,
     ) -> Result<PretrainedBackbone<B>> {
-        let network = match &self.metadata.backbone {
+        let network = match origin {
             BackboneOrigin::Published(id) => return PretrainedBackbone::find(id, weights, device),
             BackboneOrigin::Trained(_) if weights.is_some() => {
                 return Err(AdaptedModelError::OwnWeights { path: path.to_owned() });
@@ -189,6 +211,9 @@ impl Content {
         }
         let Versioned::<Metadata> { metadata, parameters, .. } =
             serde_json::from_str(text).map_err(broken)?;
+        if metadata.backbone.is_none() && format < WITHOUT_NETWORK {
+            return Err(no_model(&"it lacks its network"));
+        }
         let all = features()?;
         let mut rows = classes(&all);
         let parameters = match parameters {
@@ -255,11 +280,11 @@ impl<B: Backend> UnfittedModel<B> {
         calibration: Calibration,
         cross_validation: Option<CrossValidation>,
     ) -> Content {
-        let (backbone, method) = (self.backbone.origin().clone(), self.method.clone());
+        let (backbone, method) = (self.source.origin(), self.method.clone());
         Content {
             metadata: Metadata { backbone, method, calibration, cross_validation },
             examples: self.examples.clone(),
-            parameters: self.backbone.parameters(),
+            parameters: self.source.parameters(),
             thumbnails: self.thumbnails.clone(),
             digests: self.digests.clone(),
         }
@@ -405,14 +430,16 @@ mod tests {
     fn embeddings_that_are_not_finite_are_refused_with_class_and_row() {
         let parse = |value: f32| {
             let metadata = Metadata {
-                backbone: BackboneOrigin::Trained(super::super::TrainedNetwork::new(
-                    fewshot_models::Conv4Config::new([3, 16, 16]),
-                )),
+                backbone: None,
                 method: "simpleshot".to_owned(),
                 calibration: Calibration::default(),
                 cross_validation: None,
             };
-            let text = serde_json::to_string(&Versioned { format: 1, metadata, parameters: None });
+            let text = serde_json::to_string(&Versioned {
+                format: WITHOUT_NETWORK,
+                metadata,
+                parameters: None,
+            });
             let examples = [("a".to_owned(), vec![1.0]), ("b".to_owned(), vec![1.0, 7.0])];
             let file = Features::new(1, examples).unwrap().with_metadata(KEY, text.unwrap());
             let mut bytes = file.to_safetensors().unwrap();
@@ -427,6 +454,23 @@ mod tests {
         }
         let why = parse(3e38).unwrap_err();
         assert!(why.contains("row 1 of class b has values up to 3e38"), "{why}");
+    }
+
+    #[test]
+    fn a_model_with_a_network_is_written_as_it_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = folder.path().join("m.safetensors");
+        for (name, format) in
+            [("two_classes", WITH_PARAMETERS), ("without_network", WITHOUT_NETWORK)]
+        {
+            let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/adapted").join(name);
+            let bytes = fs::read(kept).unwrap();
+            let before = Features::from_safetensors(&bytes, Path::new(name)).unwrap();
+            Content::parse(&bytes, Path::new(name)).unwrap().write(&written).unwrap();
+            assert_eq!(Features::open(&written).unwrap(), before, "{name}");
+            let start = format!("{{\"format\":{format},\"backbone\":");
+            assert!(before.metadata()[KEY].starts_with(&start), "{}", before.metadata()[KEY]);
+        }
     }
 
     #[test]
@@ -466,7 +510,13 @@ mod tests {
         assert_eq!(parse(r#""format":1"#, two), Ok(2));
         assert!(parse(parameters, two).unwrap_err().contains("lacks the weights"));
         assert!(parse(r#""format":1"#, r#"[""]"#).unwrap_err().contains("do not read"));
-        assert!(parse(r#""format":3"#, two).unwrap_err().contains("later version (format 3"));
+        assert!(parse(r#""format":4"#, two).unwrap_err().contains("later version (format 4"));
+        assert_eq!(parse(r#""format":3"#, two), Ok(2));
+        let bare = text(r#""format":2"#).replace(r#""backbone""#, r#""spine""#);
+        let bare =
+            Features::new(1, [("a".to_owned(), vec![1.0])]).unwrap().with_metadata(KEY, bare);
+        let why = read(&bare.to_safetensors().unwrap()).unwrap_err();
+        assert!(why.contains("it lacks its network"), "{why}");
         let whole = written(r#""format":1"#, two);
         for length in 0..whole.len() {
             assert!(read(&whole[..length]).is_err(), "{length} bytes");

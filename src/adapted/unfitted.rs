@@ -1,10 +1,10 @@
-//! Examples with the network that embedded them: all there is of a model until it has two classes.
+//! Examples with the network that embedded them, if it is known: all there is of a model until it has two classes.
 
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 
-use super::PretrainedBackbone;
+use super::EmbeddingSource;
 use crate::data::Features;
 
 /// A small picture of an example: the content of a JPEG file with [`THUMBNAIL_SIDE`] pixels along a side.
@@ -13,14 +13,14 @@ pub type Thumbnail = Arc<[u8]>;
 /// Pixels along a side of a [`Thumbnail`].
 pub const THUMBNAIL_SIDE: usize = 96;
 
-/// The examples of an [`AdaptedModel`](super::AdaptedModel), with the network that embedded them. While there is a
+/// The examples of an [`AdaptedModel`](super::AdaptedModel), with the source of their embeddings. While there is a
 /// single class, it is all there is of the model.
 ///
 /// Its file is that of an [`AdaptedModel`](super::AdaptedModel), which opens it when it has two classes.
 #[derive(Clone)]
 pub struct UnfittedModel<B: Backend> {
-    /// The network.
-    pub backbone: PretrainedBackbone<B>,
+    /// The network, or the absence of one.
+    pub source: EmbeddingSource<B>,
     /// Name of the method that classes are to be learned by.
     pub method: String,
     /// Embeddings of the examples of every class.

@@ -116,7 +116,7 @@ pub enum DataError {
     Scaling { channels: usize, mean: Vec<f32>, std: Vec<f32> },
     /// The name of a file does not have an ending of files of features that can be read, or
     /// written.
-    #[error("{path} is not named as a file of features: there are {}", expected.join(" and "))]
+    #[error("{path} is not named as a file of features: there are {}", expected.join(", "))]
     FeatureExtension { path: PathBuf, expected: Vec<&'static str> },
     /// The content of a file of features cannot be used.
     #[error("{path}: {source}")]
@@ -133,6 +133,15 @@ pub enum DataError {
     /// A tensor, column or row holds no features.
     #[error("{name} is {actual}, not {expected}")]
     NoFeaturesIn { name: String, expected: &'static str, actual: String },
+    /// Rows of features without labels, of which no class can be learned.
+    #[error("its rows have no labels: a file with a label a line says them")]
+    NoLabels,
+    /// Labels in a file, for features that have their own.
+    #[error("it has labels of its own: no file of them is wanted")]
+    LabelledTwice,
+    /// More or fewer labels than rows of features.
+    #[error("there are {labels} labels for {rows} rows of features")]
+    LabelCount { labels: usize, rows: usize },
 }
 
 /// The first of some paths, and how many more there are.

@@ -69,7 +69,7 @@ pub use cub::cub;
 pub use decode::PictureLimits;
 pub(crate) use device_cache::DeviceCache;
 pub use error::DataError;
-pub use features::Features;
+pub use features::{FeatureRows, Features};
 pub use fonts::fonts;
 pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};

@@ -23,8 +23,11 @@ impl Metadata {
     }
 
     /// The same with the names of the classes and the method that learned them.
-    pub(super) fn model<B: Backend>(model: &AdaptedModel<B>) -> Self {
-        let Self(mut entries) = Self::network(model.backbone());
+    pub(super) fn model<B: Backend>(
+        model: &AdaptedModel<B>,
+        network: &PretrainedBackbone<B>,
+    ) -> Self {
+        let Self(mut entries) = Self::network(network);
         entries.push(("method", model.method().to_owned()));
         entries.push(("classes", json!(model.class_names()).to_string()));
         Self(entries)

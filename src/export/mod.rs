@@ -49,6 +49,11 @@ pub enum ExportError {
         "a model by {method} cannot be exported, for {reason}: its network can, without the head"
     )]
     Method { method: String, reason: NoFormula },
+    /// A model without a network, which pictures could go into.
+    #[error(
+        "the model is of embeddings that another program has made: it has no network of pictures to export"
+    )]
+    NoNetwork,
     /// A graph that no file holds.
     #[error(transparent)]
     Onnx(#[from] OnnxError),
@@ -62,16 +67,17 @@ pub enum ExportError {
 /// - `known`: `[n]`, the probability of a known class at all; absent where [the model has none](AdaptedModel::knows_unknown)
 ///
 /// # Errors
-/// For a method whose logits are no formula of an embedding, and for a graph of 2 GiB or more.
+/// For a model without a network, for a method whose logits are no formula of an embedding, and for a graph of 2 GiB or more.
 pub fn model_to_onnx<B: Backend>(
     model: &AdaptedModel<B>,
     pixels: PixelType,
 ) -> Result<Vec<u8>, ExportError> {
+    let network = model.backbone().ok_or(ExportError::NoNetwork)?;
     let formula = model.formula().map_err(|reason| {
         let method = model.method().to_owned();
         ExportError::Method { method, reason }
     })?;
-    let (mut graph, embeddings) = embedded(model.backbone(), pixels);
+    let (mut graph, embeddings) = embedded(network, pixels);
     let calibration = model.calibration();
     let logits = head::add_logits(&mut graph, &formula, &embeddings);
     let probabilities = head::add_probabilities(&mut graph, &logits, calibration.temperature);
@@ -80,7 +86,7 @@ pub fn model_to_onnx<B: Backend>(
         let known = head::add_known(&mut graph, &embeddings, model.class_directions(), line);
         graph.output(&known, "known", &[]);
     }
-    Ok(Metadata::model(model).written(graph)?)
+    Ok(Metadata::model(model, network).written(graph)?)
 }
 
 /// The ONNX file of a network alone: pictures to `embeddings` `[n, d]`.

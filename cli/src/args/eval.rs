@@ -18,8 +18,10 @@ episodes), backend, device, route, inner (null without inner loop), protocol (it
 where they differ; sampling is fixed, varied or listed), seed (null of a list), checkpoint, of images \
 data_on (device or host: where they lie).
 
-With --features, methods are tested on a file instead: .safetensors with a tensor [n, d] a class or, in a \
-build with the feature parquet, .parquet with the columns embedding and class_name. All methods are tested on \
+With --features, methods are tested on a file instead: .safetensors with a tensor [n, d] a class, or one \
+and the labels of its rows in the metadata; .npy with --labels; .npz with an array a class, or embeddings and labels; .csv with a \
+first line of names, a column label and a column for each value; or, in a build with the feature parquet, .parquet with the \
+columns embedding and class_name. All methods are tested on \
 the same episodes. Those marked with * see all queries of an episode together, and are only to be compared \
 with each other. With --base-features, simpleshot and laplacian-shot first subtract the mean of that file, as \
 in their papers; a file may also contain such a mean itself. --method all leaves out relation, feat and leo, \
@@ -31,9 +33,12 @@ queries, sampling, episodes, transductive, unbalanced (alpha, or null), seed, ac
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Features instead of a run")]
 pub(crate) struct FeatureArgs {
-    /// Features to test methods on, .safetensors or .parquet
+    /// Features to test methods on, .safetensors, .npy, .npz, .csv or .parquet
     #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
     pub(crate) features: Option<PathBuf>,
+    /// Labels of the rows of --features where their file has none, one a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: Option<PathBuf>,
     /// Features of the base classes, of which the mean is taken
     #[arg(long, value_name = "FILE")]
     pub(crate) base_features: Option<PathBuf>,
@@ -56,7 +61,7 @@ impl FeatureArgs {
     /// The first option that was given beside the features themselves.
     pub(crate) fn given(&self) -> Option<String> {
         // Clap waives what an option requires where that conflicts with a run.
-        first_given!(self, base_features, unbalanced, plot)
+        first_given!(self, labels, base_features, unbalanced, plot)
     }
 }
 

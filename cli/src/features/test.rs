@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use fewshot::data::Features;
+use fewshot::data::{FeatureRows, Features};
 use fewshot::episode::{EpisodeList, FeatureSampler, Protocol, QueryCounts};
 use fewshot::learners::heads::{AnyHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
@@ -23,9 +23,9 @@ pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
     {
         return Err(usage!("--plot draws .svg, not {}", path.display()));
     }
-    let mut features = Features::open(path)?;
+    let mut features = Features::open_with_labels(path, args.features.labels.as_deref())?;
     if let Some(path) = &args.features.base_features {
-        features = features.with_base_mean(Features::open(path)?.mean())?;
+        features = features.with_base_mean(FeatureRows::open(path)?.mean())?;
     }
     let features = Arc::new(features);
     let counts = match args.features.unbalanced {

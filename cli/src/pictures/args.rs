@@ -23,7 +23,17 @@ runs on glyphs, omniglot and fonts they are of dark ink on white.
   fewshot adapt runs/mine --support birds/ --out birds.fewshot
   fewshot adapt birds.fewshot --add owls/ --add more/wren/
   fewshot adapt birds.fewshot --add more/
-  fewshot adapt birds.fewshot --remove wren";
+  fewshot adapt birds.fewshot --remove wren
+
+With --features, classes are learned from embeddings that another program has made of texts, sounds, tables or pictures: in \
+.safetensors (a tensor [n, d] a class, or one with the labels of its rows in the metadata), .npy with --labels, .npz (an array a \
+class, or embeddings and labels), .csv (a first line of names, a column label and a column for each value) or, in a build with the \
+feature parquet, .parquet. The model then has no network: it takes embeddings of the same length, and no pictures. Rows may be \
+added to any model whose embeddings have their length.
+
+  fewshot adapt --features texts.npz --out texts.fewshot
+  fewshot adapt --features texts.npy --labels texts.txt --out texts.fewshot
+  fewshot adapt texts.fewshot --features more.csv";
 
 pub(crate) const PREDICT_HELP: &str = "\
 Of a folder, all pictures in it and in the folders below are classified. A line is the file, and the likeliest classes with \
@@ -31,7 +41,13 @@ their probabilities; with --json it is a JSON object. A picture that cannot be r
 classified, and the exit code is 1, or with --skip-broken 0.
 
 --unknown 0.5 rejects pictures that are rather of no class that the model knows: nearer to where pictures of other classes \
-were than to where those of the class itself were, when they were left out.";
+were than to where those of the class itself were, when they were left out.
+
+With --features, the rows of a file are classified, which another program has made as those of the model; labels are passed over. A line \
+is FILE:ROW, counted from 0. Kinds of files: fewshot adapt --help.
+
+  fewshot predict birds.fewshot photo.jpg
+  fewshot predict texts.fewshot --features new.npy --top 3";
 
 pub(crate) const EXPORT_HELP: &str = "\
 The file is one graph of ONNX's standard operators, version 17. Pictures go in as `pictures` [n, channels, height, width], of the size that the \
@@ -53,11 +69,17 @@ pub(crate) struct AdaptArgs {
     #[arg(value_name = "MODEL|RUN", conflicts_with = "backbone")]
     pub(crate) given: Option<PathBuf>,
     /// Network, and file of its weights where they are not in the cache
-    #[arg(long, value_name = "NAME[:FILE]", required_unless_present = "given")]
+    #[arg(long, value_name = "NAME[:FILE]", required_unless_present_any = ["given", "features"])]
     pub(crate) backbone: Option<String>,
     /// Folder with a folder of pictures for each class
-    #[arg(long, value_name = "DIR", required_unless_present = "given")]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["given", "features"])]
     pub(crate) support: Option<PathBuf>,
+    /// Embeddings that another program has made, with their classes: of a new model without a network, or to add to MODEL
+    #[arg(long, value_name = "FILE")]
+    pub(crate) features: Option<PathBuf>,
+    /// Labels of the rows of --features where their file has none, one a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: Option<PathBuf>,
     /// File to write [default with MODEL: the same]
     #[arg(long, value_name = "FILE", required_unless_present = "given")]
     pub(crate) out: Option<PathBuf>,
@@ -92,8 +114,11 @@ pub(crate) struct PredictArgs {
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Pictures, or folders of pictures
-    #[arg(value_name = "PICTURE", required = true)]
+    #[arg(value_name = "PICTURE", required_unless_present = "features")]
     pub(crate) pictures: Vec<PathBuf>,
+    /// Embeddings to classify instead of pictures
+    #[arg(long, value_name = "FILE", conflicts_with = "pictures")]
+    pub(crate) features: Option<PathBuf>,
     /// Classes of a picture to print, the likeliest first
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count(1..))]
     pub(crate) top: usize,

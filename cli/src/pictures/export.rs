@@ -1,7 +1,7 @@
 //! `fewshot export`: models and networks for other programs.
 
 use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
-use fewshot::export::{PixelType, model_to_onnx, network_to_onnx};
+use fewshot::export::{ExportError, PixelType, model_to_onnx, network_to_onnx};
 use fewshot::files;
 use fewshot::models::{Encoder, Precision};
 
@@ -57,12 +57,13 @@ impl ExportArgs {
     fn model_export<B: Backend>(&self, pixels: PixelType, device: &B::Device) -> Result<Export<B>> {
         let weights = self.weights.as_deref();
         let model = AdaptedModel::<B>::open_with_weights(&self.given, weights, device)?;
+        let network = model.backbone().cloned().ok_or(ExportError::NoNetwork)?;
         if self.embeddings {
-            return network_export(model.backbone().clone(), pixels);
+            return network_export(network, pixels);
         }
         Ok(Export {
             bytes: model_to_onnx(&model, pixels)?,
-            network: model.backbone().clone(),
+            network,
             classes: Some(model.class_names()),
             knows_unknown: model.knows_unknown(),
         })

@@ -22,7 +22,7 @@ const POINTS: usize = 4000;
 /// Classes that a map names, at most.
 const NAMED: usize = 28;
 
-/// Draws how many pictures of the class of a row were taken for that of a column; of 60 classes and more, of the 40 that are
+/// Draws how many examples of the class of a row were taken for that of a column; of 60 classes and more, of the 40 that are
 /// confused most often.
 pub(super) fn write_confusion(path: &Path, names: &[String], counts: &[Vec<usize>]) -> Result {
     let (title, classes) = match names.len() {
@@ -116,11 +116,11 @@ fn map(root: &Panel, examples: &Features) -> Result<(), PlotError> {
         low - room..high + room
     };
     let every = examples.rows().div_ceil(POINTS);
-    let pictures = match every {
-        1 => "Pictures".to_owned(),
-        _ => format!("One picture in {every}"),
+    let examples_shown = match every {
+        1 => "Examples".to_owned(),
+        _ => format!("One example in {every}"),
     };
-    let caption = format!("{pictures} along the two principal axes of their embeddings");
+    let caption = format!("{examples_shown} along the two principal axes of their embeddings");
     let mut chart = ChartBuilder::on(root)
         .caption(caption, ("sans-serif", 15))
         .margin(12)
@@ -235,7 +235,7 @@ mod tests {
         };
         let examples = Features::new(2, (0..100).map(class)).unwrap();
         let drawing = plot::drawn(MAP, &[()], |root, ()| map(root, &examples)).unwrap();
-        assert!(drawing.contains("One picture in 3"));
+        assert!(drawing.contains("One example in 3"));
         assert_eq!(drawing.matches("<circle").count(), 10_000_usize.div_ceil(3) + NAMED);
         assert!(drawing.contains("class 27") && !drawing.contains("class 28"));
         assert!(drawing.contains("and 72 more"));

@@ -85,7 +85,7 @@ fn features_are_those_of_the_learner_on_images_that_it_trains_on() {
             );
         }
     }
-    let origin = open(&model).backbone().origin().clone();
+    let origin = open(&model).backbone().unwrap().origin().clone();
     let BackboneOrigin::Trained(network) = origin else { panic!("{origin} is published") };
     let run = network.run.unwrap();
     assert_eq!((network.network, run.method.as_str()), (config.into(), "protonet"));
@@ -143,7 +143,8 @@ fn versions_before_find_a_format_that_they_do_not_know() {
     // No class can have the name of such a tensor.
     let model = open(&model);
     let examples = Features::new(1, [("backbone/x".into(), vec![1.0]), ("y".into(), vec![2.0])]);
-    let named = AdaptedModel::adapt(model.backbone().clone(), "simpleshot", examples.unwrap());
+    let named =
+        AdaptedModel::adapt(model.backbone().unwrap().clone(), "simpleshot", examples.unwrap());
     assert!(matches!(named.err(), Some(AdaptedModelError::Data(DataError::ClassName { .. }))));
 }
 
@@ -179,7 +180,7 @@ fn what_is_no_run_to_adapt_is_told_in_a_line() {
     refused_run(&root.join("pictures"), 2, "is no folder of a run");
     refused_run(&model, 2, "--support is for a new model");
     refused(&[text(&model), "--method", "logistic", "--remove", "red"], 2, "--method is for a new");
-    refused(&[text(&model)], 2, "--add or --remove");
+    refused(&[text(&model)], 2, "--remove says what to change");
     let weightless = ["--backbone", "resnet18:x", "--add", "y"];
     refused(&[&weightless[..], &new].concat(), 2, "--add is for a model");
     let damaged = root.join("damaged.ckpt");
@@ -215,7 +216,7 @@ fn ink_on_paper_is_taken_by_a_run_on_glyphs() {
     assert_eq!((&report["method"], &report["pictures"]), (&json!("simpleshot"), &json!(6)));
     let model = open(&out);
     let picture = Picture::open(support.join("a/0.png")).unwrap();
-    let dark = model.backbone().origin().preparation().apply(&picture);
+    let dark = model.backbone().unwrap().origin().preparation().apply(&picture);
     assert!(dark.len() == 28 * 28 && dark.iter().all(|value| *value > 0.7), "{dark:?}");
 }
 
@@ -241,7 +242,7 @@ fn a_run_of_maml_takes_averages_from_the_pictures() {
     let learner = checkpoint.load::<Autodiff<Flex>, _, _>(learner.unwrap(), &device).unwrap();
     let encoder = burn::module::AutodiffModule::valid(&learner.network().encoder);
     let model = open(&out);
-    let preparation = model.backbone().origin().preparation();
+    let preparation = model.backbone().unwrap().origin().preparation();
     let file = |class: &str, number: u32| support.join(format!("{class}/{number}.png"));
     let files = (0..4).map(|it| file("a", it)).chain((0..4).map(|it| file("b", it)));
     let images = files.flat_map(|file| preparation.apply(&Picture::open(file).unwrap()));

@@ -7,6 +7,7 @@ mod backbones;
 mod bench;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod embeddings;
 mod encoders;
 mod episodes;
 mod export;

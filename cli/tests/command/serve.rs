@@ -16,6 +16,7 @@ use ureq::http::Response;
 use ureq::{Agent, Body};
 
 use super::adapt_run::adapted_run;
+use super::embeddings::of_embeddings;
 use super::pictures::{BLUE, GREEN, RED, adapted, draw, huge, text};
 use super::{code, fewshot, stderr};
 
@@ -248,7 +249,8 @@ fn no_more_examples_are_taken_than_there_is_room_for() {
     let examples = Features::new(8, [("red".to_owned(), vec![1.0; 8 * 10_000])]).unwrap();
     let (thumbnails, digests) = (vec![None; 10_000], vec![None; 10_000]);
     let method = "simpleshot".to_owned();
-    UnfittedModel { backbone, method, examples, thumbnails, digests }.write(&file).unwrap();
+    let source = backbone.into();
+    UnfittedModel { source, method, examples, thumbnails, digests }.write(&file).unwrap();
     let server = Server::start(&[text(&file)]);
     let (status, why) = server.post("/v1/classes/red/examples", &photo(folder.path(), RED).1);
     let full = json!("there are 10000 examples, and no more are taken");
@@ -663,4 +665,75 @@ fn a_folder_is_served_as_it_is() {
     assert_eq!(open_models(&server), ["birds"]);
     assert_eq!(server.get("/v1/models/birds/model"), server.get("/v1/model"));
     assert_eq!(server.get("/v1/models/skies/model").0, 404);
+}
+
+/// The answer to a request with this JSON.
+fn post_json(server: &Server, path: &str, body: &str) -> (u16, Value) {
+    let request = agent().post(format!("{}{path}", server.url));
+    answer(request.header("Content-Type", "application/json").send(body).unwrap())
+}
+
+#[test]
+fn embeddings_are_classified_and_taught_in_json() {
+    let (folder, model) = of_embeddings();
+    let server = Server::start(&[text(&model)]);
+    let (_, found) = server.get("/v1/model");
+    assert_eq!((&found["backbone"], &found["length"]), (&Value::Null, &json!(3)));
+    let law = r#"{"embedding": [0.1, 0.9, 0.1]}"#;
+    let (status, found) = post_json(&server, "/v1/predict?top=2", law);
+    assert_eq!((status, &found["class"]), (200, &json!("law")));
+    assert_eq!(found["classes"].as_array().unwrap().len(), 2);
+    assert_eq!(found["nearest"][0]["class"], "law");
+    let several = r#"{"embeddings": [[1, 0.1, 0], [0, 1, 0.2]]}"#;
+    let (status, found) = post_json(&server, "/v1/predict", several);
+    let classes = found["predictions"].as_array().unwrap().iter().map(|of| of["class"].clone());
+    assert_eq!((status, classes.collect::<Vec<_>>()), (200, vec![json!("joke"), json!("law")]));
+
+    let (poem, path) = (r#"{"embedding": [0, 0.1, 1]}"#, "/v1/classes/poem/examples");
+    assert_eq!(post_json(&server, path, poem), (201, json!({ "example": 5 })));
+    assert_eq!(
+        post_json(&server, path, poem),
+        (200, json!({ "example": 5, "already_there": true }))
+    );
+    assert_eq!(post_json(&server, "/v1/predict", poem).1["class"], "poem");
+    let names = || AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap().class_names();
+    assert_eq!(names(), ["joke", "law", "poem"]);
+
+    let before = fs::read(&model).unwrap();
+    for (body, why) in [
+        (r#"{"embedding": [1, 2]}"#, "embeddings have 2 values, those of the model have 3"),
+        (r#"{"embedding": [1, null, 2]}"#, "invalid type: null"),
+        (r#"{"embedding": [1, NaN, 2]}"#, "expected value"),
+        (r#"{"embedding": ["1", "2", "3"]}"#, "invalid type: string"),
+        (r#"{"embedding": [1e39, 0, 0]}"#, "number out of range"),
+        (r#"{"embedding": [1e20, 0, 0]}"#, "values up to 1e20"),
+        (r#"{"vector": [1, 2, 3]}"#, "unknown field `vector`"),
+        ("{}", "it has neither"),
+        (r#"{"embeddings": []}"#, "there are 0 embeddings"),
+        (r#"{"embeddings": [[1, 2, 3]]}"#, "an example is one embedding"),
+    ] {
+        let (status, found) = post_json(&server, "/v1/classes/joke/examples", body);
+        let said = found["error"].as_str().unwrap();
+        assert!(status == 422 && said.contains(why), "{body}: {status} {said}");
+    }
+    let (status, found) = server.post("/v1/predict", &photo(folder.path(), RED).1);
+    assert!(status == 422 && found["error"].as_str().unwrap().contains("takes no pictures"));
+    assert_eq!(fs::read(&model).unwrap(), before);
+}
+
+#[test]
+fn a_model_of_pictures_takes_the_embeddings_of_its_network() {
+    let (folder, model) = adapted();
+    let library = AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap();
+    let (file, green) = photo(folder.path(), GREEN);
+    let (row, _) = library.backbone().unwrap().embed(&[Picture::open(file).unwrap()]);
+    let server = Server::start(&[text(&model)]);
+    let body = json!({ "embedding": row }).to_string();
+    let of_embedding = post_json(&server, "/v1/predict", &body).1;
+    assert_eq!(of_embedding["class"], server.post("/v1/predict", &green).1["class"]);
+    let (status, found) = post_json(&server, "/v1/predict", r#"{"embedding": [1]}"#);
+    assert_eq!(
+        (status, &found["error"]),
+        (422, &json!("embeddings have 1 values, those of the model have 1280"))
+    );
 }

@@ -1,20 +1,28 @@
+mod csv_file;
+mod labels;
+mod npy_file;
+mod npz_file;
+mod numbers;
+mod open;
 #[cfg(feature = "parquet")]
 mod parquet_file;
+mod rows;
 mod safetensors_file;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 
+pub use rows::FeatureRows;
+
 use super::{DataError, Result};
 use crate::files;
 
-/// Embeddings of images, grouped by class: what a network made of a dataset, for tests of classifiers that
-/// need the network no more.
+/// Embeddings grouped by class, which a network or another program made of pictures, texts, sounds or tables: classifiers
+/// are learned from them and tested on them without the network.
 ///
 /// Classes are in the order of their names and the rows of a class in that of the file, so that the
 /// same features make the same episodes whatever kind of file they come from.
@@ -22,8 +30,13 @@ use crate::files;
 /// # Conventions
 /// | file | what is in it |
 /// |---|---|
-/// | `.safetensors` | a tensor `[n, d]` a class, of `F32`, `F64`, `F16` or `BF16`; in the metadata a JSON array as `base_mean`, if there is one, and whatever else |
+/// | `.safetensors` | a tensor `[n, d]` a class, of `F32`, `F64`, `F16` or `BF16`; or a single one with the `n` labels of its rows as a JSON array of strings or whole numbers in the metadata, under `labels`; there also a JSON array as `base_mean`, if there is one, and whatever else |
+/// | `.npy` | an array `[n, d]` of NumPy, of float16, float32 or float64, in either order of bytes and of axes; labels are in a [file beside it](Self::open_with_labels) |
+/// | `.npz` | an array `[n, d]` a class; or `embeddings` `[n, d]` and maybe `labels` `[n]`, whole numbers or text, where other arrays are passed over |
+/// | `.csv` | a row an example: a first line that names the columns, a column of labels, which is named `label` or `class` or is the only one that does not begin with a number, and a column for each value |
 /// | `.parquet` | a row an example, with the columns `embedding` (a list of floats or doubles) and `class_name`, as easyfsl has them; with the feature `parquet` |
+///
+/// NumPy has no bfloat16. Pickled objects are refused, as is whatever is not finite.
 ///
 /// # Example
 /// ```
@@ -112,29 +125,20 @@ impl Features {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, is damaged, or holds what [`new`](Self::new) refuses.
+    /// When it cannot be read, is damaged, has no labels, or holds what [`new`](Self::new) refuses.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with_labels(path, None)
+    }
+
+    /// The same with the labels of the rows in a file of text, one a line, where the file of features has none: that of a
+    /// single array or tensor, or of columns of numbers alone.
+    ///
+    /// # Errors
+    /// The reasons of [`open`](Self::open), an empty label, another number of labels than of rows, and labels for a file that
+    /// has its own.
+    pub fn open_with_labels(path: impl AsRef<Path>, labels: Option<&Path>) -> Result<Self> {
         let path = path.as_ref();
-        let features = match extension(path) {
-            Some("safetensors") => {
-                let bytes = fs::read(path).map_err(DataError::read(path))?;
-                Self::from_safetensors(&bytes, path)
-            }
-            #[cfg(feature = "parquet")]
-            Some("parquet") => parquet_file::parse(path),
-            _ => {
-                let parquet = match cfg!(feature = "parquet") {
-                    true => ".parquet",
-                    false => "in a build with --features parquet .parquet",
-                };
-                let expected = vec![".safetensors", parquet];
-                return Err(DataError::FeatureExtension { path: path.to_owned(), expected });
-            }
-        };
-        features.map_err(|error| match error {
-            whole @ (DataError::Damaged { .. } | DataError::Read { .. }) => whole,
-            part => DataError::FeaturesIn { path: path.to_owned(), source: Box::new(part) },
-        })
+        open::within(path, || open::content(path)?.into_features(labels))
     }
 
     /// Writes a `.safetensors` file, whole or not at all.
@@ -143,7 +147,7 @@ impl Features {
     /// When the name has another ending, or the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result {
         let path = path.as_ref();
-        if extension(path) != Some("safetensors") {
+        if open::extension(path) != Some("safetensors") {
             let expected = vec![".safetensors"];
             return Err(DataError::FeatureExtension { path: path.to_owned(), expected });
         }
@@ -212,11 +216,7 @@ impl Features {
     /// The mean of all rows; that of features of the base classes is what other features take as
     /// [`base_mean`](Self::base_mean).
     pub fn mean(&self) -> Vec<f32> {
-        let mut sums = vec![0.0; self.length];
-        for row in self.values.chunks_exact(self.length) {
-            sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
-        }
-        sums.iter().map(|sum| (sum / self.rows() as f64) as f32).collect()
+        mean(&self.values, self.length)
     }
 
     /// The same features with a row taken away from each.
@@ -243,7 +243,27 @@ impl Features {
     }
 }
 
+/// The mean of rows of `length` values.
+fn mean(values: &[f32], length: usize) -> Vec<f32> {
+    let mut sums = vec![0.0; length];
+    for row in values.chunks_exact(length) {
+        sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
+    }
+    let rows = (values.len() / length) as f64;
+    sums.iter().map(|sum| (sum / rows) as f32).collect()
+}
+
+/// The name of the metadata in a `.safetensors` file, which no tensor has.
+const RESERVED: &str = "__metadata__";
+
 fn check_class(name: &str, rows: &[f32], length: usize) -> Result {
+    if name == RESERVED {
+        return Err(DataError::NoFeaturesIn {
+            name: format!("class {name}"),
+            expected: "a class of another name",
+            actual: "named as the metadata of safetensors".to_owned(),
+        });
+    }
     if rows.is_empty() || length == 0 {
         return Err(DataError::EmptyClass { class: name.to_owned(), expected: "features" });
     }
@@ -267,8 +287,4 @@ fn not_finite(name: String) -> DataError {
         expected: "finite numbers",
         actual: "NaN or infinite".to_owned(),
     }
-}
-
-fn extension(path: &Path) -> Option<&str> {
-    path.extension()?.to_str()
 }

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -8,13 +7,13 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type as SchemaType;
 
-use super::Features;
+use super::FeatureRows;
 use crate::data::{DataError, Result};
 
 const EMBEDDING: &str = "embedding";
 const CLASS_NAME: &str = "class_name";
 
-pub(super) fn parse(path: &Path) -> Result<Features> {
+pub(super) fn read(path: &Path) -> Result<FeatureRows> {
     let damaged = DataError::damaged::<ParquetError>(path, "Parquet");
     let file = File::open(path).map_err(DataError::read(path))?;
     let file = SerializedFileReader::new(file).map_err(&damaged)?;
@@ -26,7 +25,7 @@ pub(super) fn parse(path: &Path) -> Result<Features> {
     let both = SchemaType::group_type_builder(root.name()).with_fields(both.cloned().collect());
     let rows = file.get_row_iter(Some(both.build().map_err(&damaged)?)).map_err(&damaged)?;
     let mut length = None;
-    let mut classes = BTreeMap::<String, Vec<f32>>::new();
+    let (mut all, mut labels) = (Vec::new(), Vec::new());
     for (number, row) in rows.enumerate() {
         let row = row.map_err(&damaged)?;
         let absent = |name: &str| DataError::NoFeaturesIn {
@@ -46,9 +45,10 @@ pub(super) fn parse(path: &Path) -> Result<Features> {
             let what = format!("a row of class {name}");
             return Err(DataError::FeatureLength { what, expected, actual });
         }
-        classes.entry(name).or_default().extend(values);
+        all.extend(values);
+        labels.push(name);
     }
-    Features::new(length.unwrap_or(0), classes)
+    FeatureRows::new(length.unwrap_or(0), all)?.with_labels(labels)
 }
 
 /// Checks that the column `name` exists, has one value or list a row, and is of one of these types.

@@ -4,12 +4,33 @@ use std::path::Path;
 
 use burn::tensor::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+use serde::Deserialize;
 
-use super::Features;
+use super::numbers::each;
+use super::open::Content;
+use super::{FeatureRows, Features};
 use crate::data::{DataError, Result};
 
 /// Where the metadata has the mean row of the base classes.
 const BASE_MEAN: &str = "base_mean";
+
+/// Where the metadata of a single tensor has the labels of its rows.
+const LABELS: &str = "labels";
+
+/// Content of a file: a tensor a class, or a single one with a label a row.
+pub(super) fn content(bytes: &[u8], path: &Path) -> Result<Content> {
+    let mut features = Features::from_safetensors(bytes, path)?;
+    if features.classes() > 1 {
+        return Ok(Content::Classes(features));
+    }
+    Ok(match features.metadata.remove(LABELS) {
+        None => Content::Classes(features),
+        Some(text) => {
+            let rows = FeatureRows::from(features).unlabelled();
+            Content::Rows(rows.with_labels(labels(&text)?)?)
+        }
+    })
+}
 
 impl Features {
     /// Reads the content of a `.safetensors` file, which errors call `path`.
@@ -76,8 +97,25 @@ fn rows(name: &str, tensor: &TensorView) -> Result<(Vec<f32>, usize)> {
     Ok((values, length))
 }
 
-fn each<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|&bytes| number(bytes)).collect()
+/// Labels of rows in JSON.
+fn labels(text: &str) -> Result<Vec<String>> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Label {
+        Text(String),
+        Number(i64),
+    }
+    let labels: Vec<Label> =
+        serde_json::from_str(text).map_err(|error| DataError::NoFeaturesIn {
+            name: LABELS.to_owned(),
+            expected: "a JSON array of strings or whole numbers",
+            actual: error.to_string(),
+        })?;
+    let label = |label| match label {
+        Label::Text(text) => text,
+        Label::Number(number) => number.to_string(),
+    };
+    Ok(labels.into_iter().map(label).collect())
 }
 
 fn mean(text: &str) -> Result<Vec<f32>> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fewshot::adapted::{
-    AdaptedModel, AdaptedModelError, PretrainedBackbone, Thumbnail, UnfittedModel,
+    AdaptedModel, AdaptedModelError, EmbeddingSource, PretrainedBackbone, Thumbnail, UnfittedModel,
 };
 use fewshot::data::{DataError, Features, Preparation};
 use fewshot::hardware::Bytes;
@@ -31,7 +31,7 @@ pub(super) enum GalleryError {
     NoClass(String),
     #[error(transparent)]
     Name(DataError),
-    #[error("the embedding of the picture is not finite")]
+    #[error("the embedding is not finite, or its probabilities are not")]
     NotFinite,
     #[error("there is no example {0}")]
     NoExample(usize),
@@ -47,7 +47,7 @@ pub(super) enum GalleryError {
 pub(super) trait Served {
     fn embed(&self, images: &[&[f32]]) -> Vec<Vec<f32>>;
 
-    /// Classifies an embedded picture, with the `top` likeliest classes; as none, where it is less likely than
+    /// Classifies an embedding, with the `top` likeliest classes; as none, where it is less likely than
     /// `unknown` of a known class at all.
     fn predict(
         &self,
@@ -56,13 +56,13 @@ pub(super) trait Served {
         unknown: Option<f64>,
     ) -> Result<Value, GalleryError>;
 
-    /// Adds an example, maybe the first of its class, unless the class has one of an equal file.
+    /// Adds an example, maybe the first of its class, unless the class has one of an equal file, or without a picture an equal
+    /// one.
     fn add(
         &mut self,
         class: String,
         embedding: Vec<f32>,
-        thumbnail: Thumbnail,
-        digest: String,
+        picture: Option<ExamplePicture>,
     ) -> Result<Addition, GalleryError>;
 
     /// Removes a class, and returns the numbers of its examples.
@@ -76,6 +76,12 @@ pub(super) trait Served {
     fn file(&self) -> Result<Vec<u8>, GalleryError>;
 }
 
+/// The picture of an example: a small one for the page, and the digest of its file.
+pub(super) struct ExamplePicture {
+    pub(super) thumbnail: Thumbnail,
+    pub(super) digest: String,
+}
+
 /// The number of an example that was added, or of an equal one that was there.
 pub(super) enum Addition {
     New(usize),
@@ -84,7 +90,7 @@ pub(super) enum Addition {
 
 /// Classes with their examples, and the model that was learned from them, where there are two.
 pub(super) struct Gallery<B: Backend> {
-    backbone: PretrainedBackbone<B>,
+    source: EmbeddingSource<B>,
     method: String,
     classes: BTreeMap<String, Vec<Example>>,
     model: Option<AdaptedModel<B>>,
@@ -125,7 +131,7 @@ impl<B: Backend> Gallery<B> {
         keeps_thumbnails: bool,
     ) -> Self {
         Self {
-            backbone,
+            source: backbone.into(),
             method: method.to_owned(),
             classes: BTreeMap::new(),
             model: None,
@@ -156,7 +162,7 @@ impl<B: Backend> Gallery<B> {
 
     /// Small pictures stay in the file if it has some.
     fn unfitted(model: UnfittedModel<B>, file: &Path, numbers: Numbers) -> Self {
-        let UnfittedModel { backbone, method, examples, thumbnails, digests } = model;
+        let UnfittedModel { source, method, examples, thumbnails, digests } = model;
         let first = numbers.take(examples.rows());
         let class = |class| {
             let rows = examples.rows_of(class);
@@ -171,7 +177,7 @@ impl<B: Backend> Gallery<B> {
         let classes = (0..examples.classes()).map(class).collect();
         let keeps_thumbnails = thumbnails.iter().any(Option::is_some);
         let file = file.to_owned();
-        Self { backbone, method, classes, model: None, file, numbers, keeps_thumbnails }
+        Self { source, method, classes, model: None, file, numbers, keeps_thumbnails }
     }
 
     /// Memory of the network's parameters, and of embeddings and small pictures of the examples.
@@ -181,7 +187,8 @@ impl<B: Backend> Gallery<B> {
             size_of_val(example.embedding.as_slice()) + thumbnail
         };
         let examples: usize = self.classes.values().flatten().map(example).sum();
-        Bytes(self.backbone.bytes().0 + examples as u64)
+        let network = self.source.network().map_or(Bytes(0), PretrainedBackbone::bytes);
+        Bytes(network.0 + examples as u64)
     }
 
     /// Small pictures of examples, by number.
@@ -190,8 +197,20 @@ impl<B: Backend> Gallery<B> {
         all.filter_map(|example| Some((example.number, example.thumbnail.clone()?))).collect()
     }
 
-    pub(super) fn preparation(&self) -> Preparation {
-        self.backbone.origin().preparation()
+    /// Preparation of pictures; none where the model takes none.
+    pub(super) fn preparation(&self) -> Option<Preparation> {
+        self.source.network().map(|network| network.origin().preparation())
+    }
+
+    /// Refuses embeddings of another length than the others have.
+    fn check_length(&self, embedding: &[f32]) -> Result<(), GalleryError> {
+        let actual = embedding.len();
+        match self.length() {
+            Some(expected) if expected != actual => {
+                Err(AdaptedModelError::OtherLength { expected, actual }.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes these classes in place of those there are, and writes the model, of no class none; or changes nothing.
@@ -215,20 +234,27 @@ impl<B: Backend> Gallery<B> {
         let examples = Features::new(length.max().unwrap_or(0), classes.iter().map(rows))
             .map_err(AdaptedModelError::from)?;
         let thumbnails = classes.values().flatten().map(|example| example.thumbnail.clone());
-        let (backbone, thumbnails) = (self.backbone.clone(), thumbnails.collect());
+        let (source, thumbnails) = (self.source.clone(), thumbnails.collect());
         let digests = classes.values().flatten().map(|example| example.digest.clone()).collect();
         if classes.len() < 2 {
             let method = self.method.clone();
-            let model = UnfittedModel { backbone, method, examples, thumbnails, digests };
+            let model = UnfittedModel { source, method, examples, thumbnails, digests };
             model.write(&self.file)?;
         } else {
-            let model = AdaptedModel::adapt(backbone, &self.method, examples)?;
+            let model = AdaptedModel::adapt(source, &self.method, examples)?;
             let model = model.with_thumbnails(thumbnails).with_digests(digests);
             model.write(&self.file)?;
             self.model = Some(model);
         }
         self.classes = classes;
         Ok(())
+    }
+
+    /// Values of an embedding, where an example or the network says it.
+    fn length(&self) -> Option<usize> {
+        let example = self.classes.values().flatten().next();
+        let of_network = || Some(self.source.network()?.features());
+        example.map(|example| example.embedding.len()).or_else(of_network)
     }
 
     fn example(&self, row: usize) -> (&str, usize) {
@@ -241,7 +267,8 @@ impl<B: Backend> Gallery<B> {
 
 impl<B: Backend> Served for Gallery<B> {
     fn embed(&self, images: &[&[f32]]) -> Vec<Vec<f32>> {
-        let (rows, length) = self.backbone.embed_prepared(images.concat());
+        let Some(network) = self.source.network() else { return Vec::new() };
+        let (rows, length) = network.embed_prepared(images.concat());
         rows.chunks_exact(length.max(1)).map(<[f32]>::to_vec).collect()
     }
 
@@ -252,6 +279,7 @@ impl<B: Backend> Served for Gallery<B> {
         unknown: Option<f64>,
     ) -> Result<Value, GalleryError> {
         let model = self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
+        self.check_length(embedding)?;
         let predictions = model.classify(embedding).map_err(|_| GalleryError::NotFinite)?;
         let nearest = model.nearest(embedding, NEAREST).into_iter().map(|(row, cosine)| {
             let (class, example) = self.example(row);
@@ -266,19 +294,23 @@ impl<B: Backend> Served for Gallery<B> {
         &mut self,
         class: String,
         embedding: Vec<f32>,
-        thumbnail: Thumbnail,
-        digest: String,
+        picture: Option<ExamplePicture>,
     ) -> Result<Addition, GalleryError> {
-        let digest = Some(digest);
-        let there = self.classes.get(&class).into_iter().flatten();
-        if let Some(there) = there.into_iter().find(|example| example.digest == digest) {
+        self.check_length(&embedding)?;
+        let (thumbnail, digest) =
+            picture.map(|ExamplePicture { thumbnail, digest }| (thumbnail, digest)).unzip();
+        let is_equal = |example: &&Example| match digest {
+            Some(_) => example.digest == digest,
+            None => example.embedding == embedding,
+        };
+        if let Some(there) = self.classes.get(&class).into_iter().flatten().find(is_equal) {
             return Ok(Addition::There(there.number));
         }
         if self.classes.values().map(Vec::len).sum::<usize>() >= MOST_EXAMPLES {
             return Err(GalleryError::Full);
         }
         let (number, mut classes) = (self.numbers.take(1), self.classes.clone());
-        let thumbnail = self.keeps_thumbnails.then_some(thumbnail);
+        let thumbnail = thumbnail.filter(|_| self.keeps_thumbnails);
         classes.entry(class).or_default().push(Example { number, embedding, thumbnail, digest });
         self.change(classes)?;
         Ok(Addition::New(number))
@@ -311,7 +343,8 @@ impl<B: Backend> Served for Gallery<B> {
         let validation = self.model.as_ref().and_then(AdaptedModel::cross_validation);
         json!({
             "file": self.file.file_name().map(|name| name.to_string_lossy()),
-            "backbone": self.backbone.origin().to_string(),
+            "backbone": self.source.network().map(|network| network.origin().to_string()),
+            "length": self.length(),
             "method": self.method,
             "left_out": validation.map(|validation| validation.examples()),
             "left_out_folds": validation.and_then(|validation| validation.folds),

@@ -1,5 +1,6 @@
 //! `fewshot serve`: a page and a JSON interface to adapted models.
 
+mod content;
 mod gallery;
 mod model;
 mod models;
@@ -34,6 +35,12 @@ Programs use the same interface, with a picture as the body of a request or as t
   curl --data-binary @owl.jpg http://127.0.0.1:8080/v1/classes/owl/examples
   curl -X DELETE http://127.0.0.1:8080/v1/classes/owl
   curl http://127.0.0.1:8080/v1/model
+
+or with embeddings in JSON, as the network or another program has made them; a model of embeddings takes nothing else:
+
+  curl --json '{\"embedding\": [0.5, -0.25]}' http://127.0.0.1:8080/v1/predict
+  curl --json '{\"embeddings\": [[0.5, -0.25], [0.1, 0.75]]}' http://127.0.0.1:8080/v1/predict
+  curl --json '{\"embedding\": [0.5, -0.25]}' http://127.0.0.1:8080/v1/classes/owl/examples
 
 Of a folder every .fewshot file is a model. It is opened when it is asked for, and closed when --memory has no room for it and another \
 one. The page lets choose among them; the routes of each are below its name:

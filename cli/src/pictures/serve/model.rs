@@ -52,7 +52,8 @@ pub(super) enum Unanswered {
 ///
 /// Dropping it ends its thread, then its lock.
 pub(super) struct Model {
-    pub(super) preparation: Preparation,
+    /// None where the model takes no pictures.
+    pub(super) preparation: Option<Preparation>,
     /// Memory of its parameters, embeddings and small pictures when it was opened.
     pub(super) bytes: Bytes,
     /// Small pictures of examples by number: those of the file, and those of examples that were added since.

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::thread;
 
 use axum::body::Bytes;
-use axum::extract::multipart::MultipartError;
 use axum::extract::{
-    DefaultBodyLimit, FromRequest, FromRequestParts, Multipart, Path, Query, RawPathParams,
-    Request, State,
+    DefaultBodyLimit, FromRequestParts, Path, Query, RawPathParams, Request, State,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -24,7 +22,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::gallery::{Addition, GalleryError, Served};
+use super::content::Content;
+use super::gallery::{Addition, ExamplePicture, GalleryError, Served};
 use super::model::{Model, Unanswered};
 use super::models::{Models, ModelsError, OpenError};
 
@@ -46,10 +45,11 @@ pub(super) struct App {
     limits: PictureLimits,
     read_only: bool,
     requests: Arc<Semaphore>,
-    decoding: Arc<Semaphore>,
+    /// Pictures and JSON that are decoded at a time.
+    pub(super) decoding: Arc<Semaphore>,
 }
 
-struct Refusal(StatusCode, String);
+pub(super) struct Refusal(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
@@ -66,9 +66,12 @@ impl From<GalleryError> for Refusal {
             }
             GalleryError::NotFinite
             | GalleryError::Name(_)
-            | GalleryError::Model(AdaptedModelError::AllEqual { .. }) => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            | GalleryError::Model(
+                AdaptedModelError::AllEqual { .. }
+                | AdaptedModelError::LargeValue { .. }
+                | AdaptedModelError::OtherLength { .. }
+                | AdaptedModelError::NoNetwork,
+            ) => StatusCode::UNPROCESSABLE_ENTITY,
             GalleryError::Model(_) | GalleryError::File(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self(status, error.to_string())
@@ -102,7 +105,7 @@ impl From<Unanswered> for Refusal {
     }
 }
 
-type Answer<T> = Result<T, Refusal>;
+pub(super) type Answer<T> = Result<T, Refusal>;
 
 #[derive(Deserialize)]
 struct PredictQuery {
@@ -217,57 +220,8 @@ async fn on_thread<T: Send + 'static>(
     Ok(result.await.ok())
 }
 
-fn busy() -> Refusal {
+pub(super) fn busy() -> Refusal {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time".to_owned())
-}
-
-/// The field of a form that has the picture.
-const FIELD: &str = "picture";
-
-/// The file of a picture: the body of a request, or the field `picture` of the form that is its body.
-struct PictureFile(Bytes);
-
-impl FromRequest<App> for PictureFile {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, app: &App) -> Answer<Self> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or_default().trim_start().to_ascii_lowercase();
-        if !kind.starts_with("multipart/form-data") {
-            let body = Bytes::from_request(request, app).await;
-            return body.map(Self).map_err(|error| Refusal(error.status(), error.body_text()));
-        }
-        let form = Multipart::from_request(request, app).await;
-        let form = form.map_err(|error| Refusal(error.status(), error.body_text()))?;
-        let (mut pictures, others) =
-            fields(form).await.map_err(|error| Refusal(error.status(), error.body_text()))?;
-        let unfit = |why: String| Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why));
-        match (pictures.pop(), pictures.len()) {
-            (Some(picture), 0) => Ok(Self(picture)),
-            (Some(_), more) => {
-                let count = more + 1;
-                unfit(format!("the form has {count} fields {FIELD}: a request is for one picture"))
-            }
-            (None, _) if others.is_empty() => unfit(format!("the form lacks the field {FIELD}")),
-            (None, _) => {
-                let others = others.join(", ");
-                unfit(format!("the form lacks the field {FIELD}: it has {others}"))
-            }
-        }
-    }
-}
-
-/// Contents of the fields `picture` of a form, and the names of the others.
-async fn fields(mut form: Multipart) -> Result<(Vec<Bytes>, Vec<String>), MultipartError> {
-    let (mut pictures, mut others) = (Vec::new(), Vec::new());
-    while let Some(field) = form.next_field().await? {
-        let name = field.name().unwrap_or_default().to_owned();
-        match name.as_str() {
-            FIELD => pictures.push(field.bytes().await?),
-            _ => others.push(name),
-        }
-    }
-    Ok((pictures, others))
 }
 
 /// A picture as the network takes it, and as the page shows it.
@@ -320,7 +274,9 @@ impl App {
         if body.is_empty() {
             return Err(no_picture("the body of the request is to be a picture".to_owned()));
         }
-        let (preparation, limits) = (model.preparation, self.limits);
+        let preparation =
+            model.preparation.ok_or(GalleryError::Model(AdaptedModelError::NoNetwork))?;
+        let limits = self.limits;
         let permit = self.decoding.clone().acquire_owned().await.map_err(|_| busy())?;
         let decode = move || {
             // Held until it is decoded, even if who asked has left.
@@ -356,32 +312,56 @@ async fn predict(
     State(app): State<App>,
     Asked(model): Asked,
     Query(PredictQuery { top, unknown }): Query<PredictQuery>,
-    PictureFile(body): PictureFile,
+    content: Content,
 ) -> Answer<Json<Value>> {
     let top = top.unwrap_or(1);
     if top == 0 || unknown.is_some_and(|least| !(0.0..=1.0).contains(&least)) {
         let why = "top is at least 1, and unknown between 0 and 1";
         return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why.to_owned()));
     }
-    let Decoded { image, .. } = app.decoded(&model, body).await?;
     let predict = move |served: &mut dyn Served, row: Vec<f32>| served.predict(&row, top, unknown);
-    Ok(Json(model.embed(image, predict).await?))
+    Ok(Json(match content {
+        Content::Picture(file) => {
+            let Decoded { image, .. } = app.decoded(&model, file).await?;
+            model.embed(image, predict).await?
+        }
+        Content::Embedding(row) => model.run(move |served| predict(served, row)).await?,
+        Content::Embeddings(rows) => {
+            let each = move |served: &mut dyn Served| {
+                rows.into_iter().map(|row| predict(served, row)).collect::<Result<Vec<_>, _>>()
+            };
+            json!({ "predictions": model.run(each).await? })
+        }
+    }))
 }
 
 async fn add(
     State(app): State<App>,
     Asked(model): Asked,
     Path(OfClass { class }): Path<OfClass>,
-    PictureFile(body): PictureFile,
+    content: Content,
 ) -> Answer<(StatusCode, Json<Value>)> {
     let class = class_name(class.trim()).map_err(GalleryError::Name)?;
-    let digest = digest(&body);
-    let Decoded { image, thumbnail } = app.decoded(&model, body).await?;
-    let copy = thumbnail.clone();
-    let add = |served: &mut dyn Served, row: Vec<f32>| served.add(class, row, thumbnail, digest);
-    Ok(match model.embed(image, add).await? {
+    let (addition, thumbnail) = match content {
+        Content::Picture(file) => {
+            let digest = digest(&file);
+            let Decoded { image, thumbnail } = app.decoded(&model, file).await?;
+            let picture = ExamplePicture { thumbnail: thumbnail.clone(), digest };
+            let add = |served: &mut dyn Served, row| served.add(class, row, Some(picture));
+            (model.embed(image, add).await?, Some(thumbnail))
+        }
+        Content::Embedding(row) => {
+            (model.run(move |served| served.add(class, row, None)).await?, None)
+        }
+        Content::Embeddings(_) => {
+            let why = "an example is one embedding, as {\"embedding\": [0.5, -0.25]}";
+            return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why.to_owned()));
+        }
+    };
+    Ok(match addition {
         Addition::New(number) => {
-            model.thumbnails().insert(number, copy);
+            let thumbnail = thumbnail.map(|thumbnail| (number, thumbnail));
+            model.thumbnails().extend(thumbnail);
             (StatusCode::CREATED, Json(json!({ "example": number })))
         }
         Addition::There(number) => {

@@ -74,11 +74,15 @@ function shown(number) {
 function show(found) {
   model = found;
   document.body.classList.toggle("read-only", model.read_only);
+  const takesPictures = model.backbone !== null;
+  document.body.classList.toggle("no-pictures", !takesPictures);
+  $("#vectors").hidden = takesPictures;
   document.title = `${model.file} – fewshot`;
   $("#file").textContent = model.file;
   const accuracy = model.left_out_accuracy === null ? "" :
     `, ${model.left_out_accuracy} % right of ${plural(model.left_out, "example")} left out in turn`;
-  $("#about").textContent = `${model.method} on ${model.backbone}${accuracy}`;
+  const source = takesPictures ? model.backbone : `embeddings of ${model.length} values`;
+  $("#about").textContent = `${model.method} on ${source}${accuracy}`;
   $("#download").href = `${base}/model/file`;
   $("#download").hidden = model.classes.length === 0;
   $("#classes").replaceChildren(...model.classes.map(card));
