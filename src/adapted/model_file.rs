@@ -463,8 +463,8 @@ mod tests {
         for (name, format) in
             [("two_classes", WITH_PARAMETERS), ("without_network", WITHOUT_NETWORK)]
         {
-            let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/adapted").join(name);
-            let bytes = fs::read(kept).unwrap();
+            let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/adapted");
+            let bytes = fs::read(corpus.join(name)).unwrap();
             let before = Features::from_safetensors(&bytes, Path::new(name)).unwrap();
             Content::parse(&bytes, Path::new(name)).unwrap().write(&written).unwrap();
             assert_eq!(Features::open(&written).unwrap(), before, "{name}");
