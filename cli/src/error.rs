@@ -70,7 +70,7 @@ impl CliError {
                 | AdaptedModelError::NoNetwork
                 | AdaptedModelError::OwnWeights { .. },
             )
-            | Self::Export(ExportError::Method { .. })
+            | Self::Export(ExportError::Method { .. } | ExportError::NoNetwork)
             | Self::Train(TrainError::Episodes(_)) => 2,
             Self::Interrupted | Self::Train(TrainError::Interrupted { .. }) => 130,
             _ => 1,

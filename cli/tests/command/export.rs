@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::adapt_run::adapted_run;
+use super::embeddings::of_embeddings;
 use super::inner_loop::adaptive;
 use super::pictures::text;
 use super::{code, fewshot, json, stderr};
@@ -86,4 +87,20 @@ fn what_cannot_be_exported_is_refused_in_a_line() {
     let trained = fewshot(&[&train[..], &["--eval-episodes", "2", "--out", text(&waves)]].concat());
     assert_eq!(code(&trained), Some(0), "{}", stderr(&trained));
     refused(&waves, &out, &[], 2, "sine waves");
+}
+
+#[test]
+fn a_model_without_a_network_is_not_exported() {
+    let (folder, model) = of_embeddings();
+    let to = folder.path().join("m.onnx");
+    for more in [&[][..], &["--embeddings"]] {
+        let output = fewshot(&[&["export", text(&model), "--to", text(&to)], more].concat());
+        assert_eq!(code(&output), Some(2), "{}", stderr(&output));
+        let complaint = stderr(&output);
+        assert!(
+            complaint.lines().last().unwrap().contains("no network of pictures"),
+            "{complaint}"
+        );
+        assert!(!to.exists());
+    }
 }
