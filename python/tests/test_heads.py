@@ -3,6 +3,8 @@
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,23 @@ import fewshot
 from conftest import drawn_task
 from fewshot import heads
 from fewshot.heads import Head, Prototypes, PtMap, Tim
+
+FORKED = """
+import os
+import numpy as np
+from fewshot.heads import Prototypes
+
+task = np.eye(4), [0, 1, 2, 3], np.eye(4)
+Prototypes().predict(*task)
+child = os.fork()
+if child == 0:
+    try:
+        Prototypes().predict(*task)
+    except RuntimeError as error:
+        os._exit(7 if "spawn" in str(error) else 1)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 
 CLASSES = [getattr(heads, name) for name in heads.__all__ if name != "Head"]
 # Fewer steps than by default, for speed.
@@ -264,3 +283,8 @@ def test_other_threads_run_meanwhile():
     within = [at for at in ticks if start < at < end]
     # A lock of the interpreter held throughout would leave one or none.
     assert len(within) >= 5, (len(within), end - start)
+
+
+def test_a_forked_process_is_refused_and_does_not_hang():
+    ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120)
+    assert ended.stdout == "7\n", ended.stderr

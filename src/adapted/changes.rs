@@ -385,7 +385,8 @@ mod tests {
     #[test]
     fn pictures_in_memory_are_added_once_and_a_clone_stays() {
         let device = Default::default();
-        let config = Conv4Config::new([3, 16, 16]).with_channels(2).with_blocks(4).with_context(1);
+        Flex::seed(&device, 1);
+        let config = Conv4Config::new([3, 16, 16]).with_blocks(4).with_context(1);
         let network = TrainedNetwork::new(config.clone());
         let network = PretrainedBackbone::trained(config.init::<Flex>(&device), network, &device);
         let picture = |shade: u8| {
