@@ -1,6 +1,6 @@
 //! NumPy's arrays as tensors.
 
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{AllocationProperty, Bytes, DType, Tensor, TensorData};
 use numpy::{
     PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods,
 };
@@ -76,11 +76,19 @@ impl<'py> Embeddings<'py> {
         Ok(self.array.to_vec()?)
     }
 
-    /// The tensor `[t, n, d]` whose memory is the array's.
-    pub(crate) fn tensor(&self) -> Tensor<B, 3> {
-        let bytes = SharedArray::bytes_of(&self.array);
-        let data = TensorData::from_bytes(bytes, self.shape(), DType::F32);
-        Tensor::from_data(data, &Default::default())
+    /// Tensors `[t, n, d]` of `part` tasks each, or fewer at the end. Their memory is the array's.
+    pub(crate) fn parts(&self, part: usize) -> Vec<Tensor<B, 3>> {
+        let [tasks, examples, length] = self.shape();
+        let (all, task) =
+            (SharedArray::bytes_of(&self.array), examples * length * size_of::<f32>());
+        let tensor = |first: usize| {
+            let end = (first + part).min(tasks);
+            let bytes = all.slice(first * task..end * task);
+            let bytes = Bytes::from_shared(bytes, AllocationProperty::Other);
+            let data = TensorData::from_bytes(bytes, [end - first, examples, length], DType::F32);
+            Tensor::from_data(data, &Default::default())
+        };
+        (0..tasks).step_by(part).map(tensor).collect()
     }
 
     fn check_finite(&self, given: &Bound<'py, PyUntypedArray>) -> PyResult<()> {

@@ -191,12 +191,14 @@ impl Head {
         let Labels { classes, places, ways } =
             Labels::new(labels, [tasks, examples], several_tasks)?;
         let head = self.made(length)?;
-        let (support, queries) = (support.tensor(), queries.tensor());
-        let values = computed(classes.py(), move || {
-            let labels = Labels::tensor(places, [tasks, examples]);
-            let support = EmbeddedSupport::new(support, labels, ways);
-            logits_of_parts(&head, support, queries, scale)
-        })?;
+        let part = (GATHERED / ((examples + count) * length)).clamp(1, tasks);
+        let support = support.parts(part).into_iter().zip(places.chunks(part * examples));
+        let support = support.map(|(embeddings, places)| {
+            let labels = Labels::tensor(places, [embeddings.dims()[0], examples]);
+            EmbeddedSupport::new(embeddings, labels, ways)
+        });
+        let parts: Vec<_> = support.zip(queries.parts(part)).collect();
+        let values = computed(classes.py(), move || values_of_parts(&head, parts, scale))?;
         let sound = |logits: &[f32]| {
             !logits.iter().any(|logit| logit.is_nan() || *logit == f32::INFINITY)
                 && logits.iter().any(|logit| logit.is_finite())
@@ -231,23 +233,14 @@ impl<'py> Judged<'py> {
     }
 }
 
-/// Logits `[t, q, ways]`, or their softmax. Threads compute parts of the tasks, each with a clone of the head.
-fn logits_of_parts(
+/// Logits of the queries of each part, or their softmax, one after the other. Threads compute parts at the same time, each
+/// with a clone of the head.
+fn values_of_parts(
     head: &AnyHead<B>,
-    support: EmbeddedSupport<B>,
-    queries: Tensor<B, 3>,
+    parts: Vec<(EmbeddedSupport<B>, Tensor<B, 3>)>,
     scale: Scale,
 ) -> Vec<f32> {
-    let EmbeddedSupport { embeddings, labels, ways } = support;
-    let ([tasks, examples, length], [_, count, _]) = (embeddings.dims(), queries.dims());
-    let part = (GATHERED / ((examples + count) * length)).clamp(1, tasks);
-    let parts = (0..tasks).step_by(part).map(|first| {
-        let size = part.min(tasks - first);
-        let support = embeddings.clone().narrow(0, first, size);
-        let support = EmbeddedSupport::new(support, labels.clone().narrow(0, first, size), ways);
-        (head.clone(), support, queries.clone().narrow(0, first, size))
-    });
-    let logits = |(head, support, queries): (AnyHead<B>, _, _)| -> Vec<f32> {
+    let values = |(head, support, queries): (AnyHead<B>, _, _)| -> Vec<f32> {
         let logits = head.logits(support, queries);
         let logits = match scale {
             Scale::Logits => logits,
@@ -255,9 +248,11 @@ fn logits_of_parts(
         };
         logits.into_data().iter::<f32>().collect()
     };
-    match tasks > part {
-        true => parts.collect::<Vec<_>>().into_par_iter().flat_map_iter(logits).collect(),
-        false => parts.flat_map(logits).collect(),
+    let several = parts.len() > 1;
+    let parts = parts.into_iter().map(|(support, queries)| (head.clone(), support, queries));
+    match several {
+        true => parts.collect::<Vec<_>>().into_par_iter().flat_map_iter(values).collect(),
+        false => parts.flat_map(values).collect(),
     }
 }
 

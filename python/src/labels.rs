@@ -61,8 +61,8 @@ impl<'py> Labels<'py> {
     }
 
     /// `[t, n]`
-    pub(crate) fn tensor(places: Vec<i64>, shape: [usize; 2]) -> Tensor<B, 2, Int> {
-        let places: Vec<i32> = places.into_iter().map(|place| place as i32).collect();
+    pub(crate) fn tensor(places: &[i64], shape: [usize; 2]) -> Tensor<B, 2, Int> {
+        let places: Vec<i32> = places.iter().map(|&place| place as i32).collect();
         Tensor::from_data(TensorData::new(places, shape), &Default::default())
     }
 }

@@ -1,6 +1,6 @@
 //! Memory of NumPy's arrays as that of tensors.
 
-use burn::tensor::{AllocationProperty, Bytes};
+use bytes::Bytes;
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
@@ -15,12 +15,12 @@ pub(crate) struct SharedArray {
 unsafe impl Send for SharedArray {}
 
 impl SharedArray {
-    /// The bytes of an array in C order. Whoever changes them gets a copy.
+    /// The bytes of an array in C order.
     pub(crate) fn bytes_of(array: &Bound<'_, PyArrayDyn<f32>>) -> Bytes {
         assert!(array.is_c_contiguous(), "values follow one another");
         let (first, length) = (array.data().cast_const().cast(), array.len() * size_of::<f32>());
         let shared = Self { _array: array.clone().unbind(), first, length };
-        Bytes::from_shared(bytes::Bytes::from_owner(shared), AllocationProperty::Other)
+        Bytes::from_owner(shared)
     }
 }
 

@@ -88,6 +88,18 @@ def test_tasks_of_a_batch_are_computed_alone(kind):
     assert (head.predict(support, labels, queries) == together.argmax(2)).all()
 
 
+@pytest.mark.parametrize("kind", [heads.SimpleShot, heads.BdCspn, PtMap])
+def test_threads_compute_parts_of_a_large_batch(kind):
+    # Two of these tasks fit in the part of a thread; the last part has one.
+    tasks = [drawn_task(length=640, seed=seed) for seed in range(7)]
+    support, labels, queries, query_labels = map(np.stack, zip(*tasks))
+    head = kind()
+    together = head.logits(support, labels, queries)
+    for row, task in zip(together, tasks):
+        assert np.allclose(row, head.logits(*task[:3]), rtol=1e-3, atol=1e-3)
+    assert (head.predict(support, labels, queries) == query_labels).mean() > 0.9
+
+
 def test_arrays_of_every_kind_are_taken_right(task):
     support, labels, queries, _ = task
     head = PtMap()
