@@ -25,6 +25,9 @@ pub(crate) struct Head {
     maps: Option<[usize; 3]>,
 }
 
+/// Arguments by which the constructor makes a head again: its name, settings and maps.
+type Arguments<'py> = (&'static str, Bound<'py, PyAny>, Option<[usize; 3]>);
+
 /// Logits of queries with the classes that they are of.
 struct Judged<'py> {
     classes: Bound<'py, PyAny>,
@@ -143,7 +146,7 @@ impl Head {
 
     fn __reduce__<'py>(
         slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyType>, (&'static str, Bound<'py, PyAny>, Option<[usize; 3]>))> {
+    ) -> PyResult<(Bound<'py, PyType>, Arguments<'py>)> {
         let head = slf.get();
         let given = parsed(slf.py(), &Value::Object(head.settings.clone()))?;
         Ok((slf.py().get_type::<Self>(), (head.name, given, head.maps)))
