@@ -144,9 +144,7 @@ impl Head {
         Ok(settings_of(self, length)?.to_string())
     }
 
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyType>, Arguments<'py>)> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyType>, Arguments<'py>)> {
         let head = slf.get();
         let given = parsed(slf.py(), &Value::Object(head.settings.clone()))?;
         Ok((slf.py().get_type::<Self>(), (head.name, given, head.maps)))
