@@ -71,6 +71,8 @@ mod documents {
     struct Pictures;
     #[doc = include_str!("../docs/plasticity.md")]
     struct Plasticity;
+    #[doc = include_str!("../docs/python.md")]
+    struct Python;
     #[doc = include_str!("../docs/reliability.md")]
     struct Reliability;
     #[doc = include_str!("../docs/scaling.md")]

@@ -772,3 +772,13 @@ mod tests {
         }
     }
 }
+
+#[test]
+fn rows_are_maps_where_their_file_says_so() {
+    let features = Features::new(12, [("a".to_owned(), vec![0.0; 12])]).unwrap();
+    assert_eq!(features.maps(), [12, 1, 1]);
+    assert_eq!(features.clone().with_metadata("maps", "3x2x2").maps(), [3, 2, 2]);
+    for wrong in ["3x2", "3x2x3", "conv"] {
+        assert_eq!(features.clone().with_metadata("maps", wrong).maps(), [12, 1, 1]);
+    }
+}

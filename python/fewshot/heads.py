@@ -214,13 +214,9 @@ class Tim(Head):
 class BdCspn(Head):
     """Class means rectified by the queries. Liu et al. 2020."""
 
-    def __new__(
-        cls, scale: float = 10.0, lengths: str = "unit", scored: str = "shifted"
-    ) -> BdCspn:
+    def __new__(cls, scale: float = 10.0, lengths: str = "unit", scored: str = "shifted") -> BdCspn:
         """Lengths are ``unit`` or ``given``; ``scored`` queries are ``shifted`` or ``unshifted``."""
-        return super().__new__(
-            cls, "bd-cspn", {"scale": scale, "lengths": lengths, "scored": scored}
-        )
+        return super().__new__(cls, "bd-cspn", {"scale": scale, "lengths": lengths, "scored": scored})
 
 
 class LaplacianShot(Head):

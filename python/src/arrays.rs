@@ -1,6 +1,6 @@
 //! NumPy's arrays as tensors.
 
-use burn::tensor::{AllocationProperty, Bytes, DType, Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use numpy::{
     PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods,
 };
@@ -10,6 +10,7 @@ use pyo3::types::PyDict;
 
 use crate::B;
 use crate::errors::{type_error, value_error};
+use crate::shared_array::SharedArray;
 
 /// Values that are checked for being finite at a time.
 const CHECKED: usize = 1024;
@@ -39,10 +40,7 @@ impl<'py> Embeddings<'py> {
             )));
         }
         if shape.contains(&0) {
-            return Err(value_error(format!(
-                "{name} is empty: its shape is {}",
-                shown(shape)
-            )));
+            return Err(value_error(format!("{name} is empty: its shape is {}", shown(shape))));
         }
         let embeddings = Self { name, array: float32(&given)? };
         embeddings.check_finite(&given)?;
@@ -80,8 +78,7 @@ impl<'py> Embeddings<'py> {
 
     /// The tensor `[t, n, d]` whose memory is the array's.
     pub(crate) fn tensor(&self) -> Tensor<B, 3> {
-        let bytes = bytes::Bytes::from_owner(SharedArray::new(&self.array));
-        let bytes = Bytes::from_shared(bytes, AllocationProperty::Other);
+        let bytes = SharedArray::bytes_of(&self.array);
         let data = TensorData::from_bytes(bytes, self.shape(), DType::F32);
         Tensor::from_data(data, &Default::default())
     }
@@ -139,6 +136,12 @@ pub(crate) fn numpy_function<'py>(
 /// The array in float32 and in C order: itself, if it is so.
 fn float32<'py>(given: &Bound<'py, PyUntypedArray>) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
     let py = given.py();
+    if let Ok(array) = given.cast::<PyArrayDyn<f32>>()
+        && array.is_c_contiguous()
+        && array.readonly().as_slice().is_ok()
+    {
+        return Ok(array.clone());
+    }
     // A value beyond float32 becomes infinite, and is refused with its place.
     let quiet = PyDict::new(py);
     quiet.set_item("over", "ignore")?;
@@ -149,39 +152,21 @@ fn float32<'py>(given: &Bound<'py, PyUntypedArray>) -> PyResult<Bound<'py, PyArr
     Ok(array?.cast_into()?)
 }
 
+/// An array of bytes in C order: itself, if it is so.
+pub(crate) fn in_order<'py>(
+    array: &Bound<'py, PyArrayDyn<u8>>,
+) -> PyResult<Bound<'py, PyArrayDyn<u8>>> {
+    let py = array.py();
+    let array = numpy_function(py, &REQUIRE, "require")?.call1((array, py.None(), ["C", "A"]))?;
+    Ok(array.cast_into()?)
+}
+
 /// A shape as NumPy writes it.
 pub(crate) fn shown(shape: &[usize]) -> String {
     match shape {
         [one] => format!("({one},)"),
-        several => format!(
-            "({})",
-            several.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        ),
-    }
-}
-
-/// The bytes of an array, which stays as long as this does.
-struct SharedArray {
-    _array: Py<PyArrayDyn<f32>>,
-    first: *const u8,
-    length: usize,
-}
-
-// SAFETY: the array is only held, and released as PyO3 releases objects on any thread; its bytes are only read.
-unsafe impl Send for SharedArray {}
-
-impl SharedArray {
-    fn new(array: &Bound<'_, PyArrayDyn<f32>>) -> Self {
-        assert!(array.is_c_contiguous(), "values follow one another");
-        let (first, length) = (array.data().cast_const().cast(), array.len() * size_of::<f32>());
-        Self { _array: array.clone().unbind(), first, length }
-    }
-}
-
-impl AsRef<[u8]> for SharedArray {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: a C-contiguous array has so many bytes from its first on, which stay where they are while it is held. A
-        // program that writes into it meanwhile gets numbers of before or after, as from NumPy's own functions.
-        unsafe { std::slice::from_raw_parts(self.first, self.length) }
+        several => {
+            format!("({})", several.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        }
     }
 }

@@ -11,7 +11,11 @@ use crate::compute::computed;
 use crate::errors::{exception, type_error};
 use crate::pictures::Pictures;
 
-/// A network with its published weights.
+/// A network with its published weights: from a file of safetensors or PyTorch, or those that `fewshot backbones get` has
+/// downloaded.
+///
+/// Raises `ValueError` for an unknown name, weights of another network and weights that are not there, `OSError` where the
+/// file cannot be read.
 #[pyclass(frozen, module = "fewshot")]
 pub(crate) struct Backbone {
     pub(crate) backbone: PretrainedBackbone<B>,
@@ -30,6 +34,11 @@ impl Backbone {
         Ok(Self { backbone: loaded.map_err(exception)? })
     }
 
+    /// Embeddings of pictures, float32 `[n, d]`.
+    ///
+    /// Pictures are paths, images of Pillow, or arrays of uint8 `[h, w]` or `[h, w, c]` with 1, 3 or 4 channels; a few are
+    /// in memory at a time. Ctrl-C ends it. Raises `ValueError` for a broken picture, `OSError` where a file cannot be
+    /// read.
     fn embed<'py>(&self, pictures: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let (rows, count) = embedded(&self.backbone, pictures)?;
         let length = self.backbone.features();
@@ -47,7 +56,9 @@ impl Backbone {
     }
 }
 
-/// Embeds pictures by a network, or by the one of a name, maybe with `:FILE` of its weights.
+/// Embeddings of pictures, float32 `[n, d]`, by a `Backbone` or by the one of a name, maybe with `:FILE` of its weights.
+///
+/// Pictures and errors are those of `Backbone` and its `embed`.
 #[pyfunction]
 pub(crate) fn embed<'py>(
     backbone: &Bound<'py, PyAny>,

@@ -32,36 +32,43 @@ impl Evaluation {
         self.evaluation.ci95
     }
 
+    /// Name of the method.
     #[getter]
     fn method(&self) -> &str {
         &self.evaluation.method
     }
 
+    /// Its settings.
     #[getter]
     fn settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         parsed(py, &self.evaluation.settings)
     }
 
+    /// Classes in an episode.
     #[getter]
     fn ways(&self) -> usize {
         self.protocol[0]
     }
 
+    /// Labelled examples of each class in an episode.
     #[getter]
     fn shots(&self) -> usize {
         self.protocol[1]
     }
 
+    /// Examples of each class to classify in an episode.
     #[getter]
     fn queries(&self) -> usize {
         self.protocol[2]
     }
 
+    /// Episodes tested on.
     #[getter]
     fn episodes(&self) -> usize {
         self.evaluation.episodes
     }
 
+    /// Seed of the episodes.
     #[getter]
     fn seed(&self) -> Option<u64> {
         self.evaluation.seed
@@ -73,6 +80,7 @@ impl Evaluation {
         self.evaluation.transductive
     }
 
+    /// Episodes a second, drawing included.
     #[getter]
     fn episodes_per_s(&self) -> f64 {
         self.evaluation.episodes_per_s
@@ -87,6 +95,13 @@ impl Evaluation {
     }
 }
 
+/// Tests a method, a head or its name, on episodes of features, of what `Features` takes, or of an array with `labels`.
+///
+/// `episodes` of `ways` classes with `shots` labelled examples and `queries` others of each are drawn by `seed`; the result
+/// depends on neither the number of threads nor anything else. By its name a method has the settings of its paper, and the
+/// mean of the base classes if the features have it.
+///
+/// Ctrl-C ends it. Raises `ValueError` for an unknown method and where there are too few classes or examples.
 #[pyfunction]
 #[pyo3(signature = (
     features, method=None, ways=5, shots=1, episodes=10_000, seed=1, *, queries=15, labels=None

@@ -13,7 +13,12 @@ use crate::compute::computed;
 use crate::errors::{exception, type_error, value_error};
 use crate::labels;
 
-/// Embeddings with the class of each.
+/// Embeddings with the class of each: an array `[n, d]` and the labels `[n]` of its rows, whole numbers or text; or a
+/// dictionary with an array `[n, d]` for each class. `base_mean` `[d]` is the mean of the base classes, by which some
+/// methods centre.
+///
+/// Raises `ValueError` for wrong shapes and values that are not finite, `TypeError` for dtypes that are no numbers and
+/// for absent labels.
 #[pyclass(frozen, module = "fewshot")]
 pub(crate) struct Features {
     pub(crate) features: Arc<ClassFeatures>,
@@ -31,11 +36,15 @@ impl Features {
         let features = match (embeddings.cast::<PyDict>(), labels) {
             (Ok(classes), None) => by_class(classes)?,
             (Ok(_), Some(_)) => {
-                return Err(type_error("labels are for an array of embeddings: a dictionary has its own"));
+                return Err(type_error(
+                    "labels are for an array of embeddings: a dictionary has its own",
+                ));
             }
             (Err(_), Some(labels)) => labelled("embeddings", embeddings, labels)?,
             (Err(_), None) => {
-                return Err(type_error("labels are needed with an array of embeddings, one for each row"));
+                return Err(type_error(
+                    "labels are needed with an array of embeddings, one for each row",
+                ));
             }
         };
         let features = match base_mean {
@@ -45,11 +54,14 @@ impl Features {
         Ok(Self { features: Arc::new(features) })
     }
 
+    /// Features of a file of safetensors, NumPy or CSV, as `docs/features.md` describes them. `labels` is a file of text
+    /// with a label a line, where the file has none.
+    ///
+    /// Raises `OSError` where a file cannot be read, `ValueError` where it is damaged.
     #[staticmethod]
     #[pyo3(signature = (path, labels=None))]
     fn open(py: Python<'_>, path: PathBuf, labels: Option<PathBuf>) -> PyResult<Self> {
-        let features =
-            computed(py, || ClassFeatures::open_with_labels(path, labels.as_deref()))?;
+        let features = computed(py, || ClassFeatures::open_with_labels(path, labels.as_deref()))?;
         Ok(Self { features: Arc::new(features.map_err(exception)?) })
     }
 
@@ -72,7 +84,10 @@ impl Features {
 
     fn __repr__(&self) -> String {
         let (rows, length) = self.shape();
-        format!("<Features of {} classes: {rows} embeddings of {length} values>", self.features.classes())
+        format!(
+            "<Features of {} classes: {rows} embeddings of {length} values>",
+            self.features.classes()
+        )
     }
 }
 
@@ -84,7 +99,9 @@ pub(crate) fn features(
     if let Ok(features) = value.cast::<Features>() {
         return match labels {
             None => Ok(features.get().features.clone()),
-            Some(_) => Err(type_error("labels are for an array of embeddings: Features have their own")),
+            Some(_) => {
+                Err(type_error("labels are for an array of embeddings: Features have their own"))
+            }
         };
     }
     Ok(Features::new(value, labels, None)?.features)

@@ -1,10 +1,12 @@
 //! Heads over embeddings.
 
+use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use fewshot::learners::heads::{AnyHead, EmbeddedSupport, Head as _};
 use numpy::{PyArray1, PyArray3, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
+use rayon::prelude::*;
 use serde_json::{Map, Value};
 
 use crate::B;
@@ -32,8 +34,12 @@ struct Judged<'py> {
     several_tasks: bool,
 }
 
+/// Most numbers in the part of tasks that a thread computes at a time: 512 KiB of float32, which a core's own cache holds
+/// beside the result of an operation.
+const GATHERED: usize = 1 << 17;
+
 /// Function of logits that is returned.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Scale {
     Logits,
     Probabilities,
@@ -76,6 +82,13 @@ impl Head {
         Ok(self.made(length)?.transductive())
     }
 
+    /// The class of each query: `[q]` in the dtype of the labels, or `[t, q]` of several tasks.
+    ///
+    /// `support` `[n, d]` and `queries` `[q, d]` are embeddings, `labels` `[n]` whole numbers or text; all three of several
+    /// tasks with the same classes have the tasks first. Of a transductive head all queries of a task belong in one call.
+    ///
+    /// Raises `ValueError` for wrong shapes, values that are not finite and settings out of range, `TypeError` for dtypes
+    /// that are no numbers.
     fn predict<'py>(
         &self,
         support: &Bound<'py, PyAny>,
@@ -93,6 +106,9 @@ impl Head {
         }
     }
 
+    /// Probability of each class, the softmax of the logits: float32 `[q, ways]`, or `[t, q, ways]` of several tasks.
+    ///
+    /// Classes are in the order of `numpy.unique(labels)`. Arguments and errors are those of `predict`.
     fn predict_proba<'py>(
         &self,
         support: &Bound<'py, PyAny>,
@@ -102,6 +118,9 @@ impl Head {
         self.judged(support, labels, queries, Scale::Probabilities)?.into_array()
     }
 
+    /// Logits of each class: float32 `[q, ways]`, or `[t, q, ways]` of several tasks.
+    ///
+    /// Classes are in the order of `numpy.unique(labels)`. Arguments and errors are those of `predict`.
     fn logits<'py>(
         &self,
         support: &Bound<'py, PyAny>,
@@ -155,7 +174,8 @@ impl Head {
         let support = Embeddings::new("support", support)?;
         let queries = Embeddings::new("queries", queries)?;
         let several_tasks = support.several_tasks();
-        let ([tasks, examples, length], [asked, count, actual]) = (support.shape(), queries.shape());
+        let ([tasks, examples, length], [asked, count, actual]) =
+            (support.shape(), queries.shape());
         if (tasks, several_tasks) != (asked, queries.several_tasks()) {
             return Err(value_error(format!(
                 "queries are of {}, the support of {}",
@@ -173,18 +193,9 @@ impl Head {
         let head = self.made(length)?;
         let (support, queries) = (support.tensor(), queries.tensor());
         let values = computed(classes.py(), move || {
-            // Its memory is NumPy's, which nothing writes into while it is shared.
-            let shared = (support.clone(), queries.clone());
             let labels = Labels::tensor(places, [tasks, examples]);
             let support = EmbeddedSupport::new(support, labels, ways);
-            let logits = head.logits(support, queries);
-            let logits = match scale {
-                Scale::Logits => logits,
-                Scale::Probabilities => softmax(logits, 2),
-            };
-            let values: Vec<f32> = logits.into_data().iter::<f32>().collect();
-            drop(shared);
-            values
+            logits_of_parts(&head, support, queries, scale)
         })?;
         let sound = |logits: &[f32]| {
             !logits.iter().any(|logit| logit.is_nan() || *logit == f32::INFINITY)
@@ -220,6 +231,36 @@ impl<'py> Judged<'py> {
     }
 }
 
+/// Logits `[t, q, ways]`, or their softmax. Threads compute parts of the tasks, each with a clone of the head.
+fn logits_of_parts(
+    head: &AnyHead<B>,
+    support: EmbeddedSupport<B>,
+    queries: Tensor<B, 3>,
+    scale: Scale,
+) -> Vec<f32> {
+    let EmbeddedSupport { embeddings, labels, ways } = support;
+    let ([tasks, examples, length], [_, count, _]) = (embeddings.dims(), queries.dims());
+    let part = (GATHERED / ((examples + count) * length)).clamp(1, tasks);
+    let parts = (0..tasks).step_by(part).map(|first| {
+        let size = part.min(tasks - first);
+        let support = embeddings.clone().narrow(0, first, size);
+        let support = EmbeddedSupport::new(support, labels.clone().narrow(0, first, size), ways);
+        (head.clone(), support, queries.clone().narrow(0, first, size))
+    });
+    let logits = |(head, support, queries): (AnyHead<B>, _, _)| -> Vec<f32> {
+        let logits = head.logits(support, queries);
+        let logits = match scale {
+            Scale::Logits => logits,
+            Scale::Probabilities => softmax(logits, 2),
+        };
+        logits.into_data().iter::<f32>().collect()
+    };
+    match tasks > part {
+        true => parts.collect::<Vec<_>>().into_par_iter().flat_map_iter(logits).collect(),
+        false => parts.flat_map(logits).collect(),
+    }
+}
+
 /// The place of the largest logit, the first of several.
 fn best(logits: &[f32]) -> usize {
     let better = |best, place| if logits[place] > logits[best] { place } else { best };
@@ -241,9 +282,12 @@ fn settings_of(head: &Head, length: usize) -> PyResult<Value> {
 /// A dictionary as an object of JSON.
 fn object(dictionary: &Bound<'_, PyDict>) -> PyResult<Map<String, Value>> {
     let text = dictionary.py().import("json")?.call_method1("dumps", (dictionary,));
-    let text = text.map_err(|error| value_error(format!("settings are numbers, text and lists: {error}")))?;
+    let text = text
+        .map_err(|error| value_error(format!("settings are numbers, text and lists: {error}")))?;
     let parsed = serde_json::from_str(text.extract::<&str>()?);
-    parsed.map_err(|_| value_error(format!("settings are finite numbers, text and lists, not {text}")))
+    parsed.map_err(|_| {
+        value_error(format!("settings are finite numbers, text and lists, not {text}"))
+    })
 }
 
 /// Python's value of JSON.

@@ -13,6 +13,7 @@ mod pictures;
 mod prediction;
 mod sampler;
 mod settings;
+mod shared_array;
 
 use burn::backend::Flex;
 use pyo3::prelude::*;

@@ -1,5 +1,6 @@
 //! Adapted models.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +21,8 @@ use crate::prediction::Prediction;
 
 type Model = adapted::AdaptedModel<B>;
 
-/// A classifier of pictures or of embeddings, learned from a few of each class.
+/// A classifier of pictures or of embeddings, learned from a few of each class. Several threads may use it; a change that
+/// fails leaves it as it was.
 #[pyclass(frozen, module = "fewshot")]
 pub(crate) struct AdaptedModel {
     state: Mutex<State>,
@@ -39,6 +41,10 @@ struct ModelFile {
 
 #[pymethods]
 impl AdaptedModel {
+    /// The model of a file of `fewshot adapt`. `weights` is the file of its network's weights where they are not found.
+    ///
+    /// Raises `OSError` where a file cannot be read, `ValueError` where it is no model, has a single class, or its weights
+    /// are not found.
     #[staticmethod]
     #[pyo3(signature = (path, weights=None))]
     fn open(py: Python<'_>, path: PathBuf, weights: Option<PathBuf>) -> PyResult<Self> {
@@ -51,17 +57,23 @@ impl AdaptedModel {
         })?
     }
 
+    /// A model of the pictures in a folder, with a folder for each class, by a `Backbone` or the name of one.
+    ///
+    /// Raises `ValueError` where there are fewer than two classes, pictures are broken, or the method is unknown.
     #[staticmethod]
     #[pyo3(signature = (backbone, folder, method="simpleshot"))]
     fn from_folder(backbone: &Bound<'_, PyAny>, folder: PathBuf, method: &str) -> PyResult<Self> {
         with_backbone(backbone, |network| {
             let network = network.backbone.clone();
-            let model =
-                computed(backbone.py(), || Model::from_folder(network, method, folder))?;
+            let model = computed(backbone.py(), || Model::from_folder(network, method, folder))?;
             Ok(Self::new(model.map_err(exception)?, None))
         })
     }
 
+    /// A model of embeddings `[n, d]` with labels `[n]`: of those that `backbone` has made of pictures, or of those of another
+    /// program, which takes no pictures.
+    ///
+    /// Raises the errors of `Features`, and `ValueError` where there are fewer than two classes or the method is unknown.
     #[staticmethod]
     #[pyo3(signature = (embeddings, labels, method="simpleshot", *, backbone=None))]
     fn from_embeddings(
@@ -88,6 +100,8 @@ impl AdaptedModel {
         Ok(Self::new(model.map_err(exception)?, None))
     }
 
+    /// The classification of each picture. Pictures and errors are those of `Backbone.embed`; a model without a network raises
+    /// `ValueError`.
     fn predict(&self, pictures: &Bound<'_, PyAny>) -> PyResult<Vec<Prediction>> {
         let py = pictures.py();
         let network = computed(py, || self.state().model.backbone().cloned())?;
@@ -96,11 +110,16 @@ impl AdaptedModel {
         self.classified(py, &rows)
     }
 
+    /// The classification of each embedding, `[n, d]` of the model's length.
     fn classify(&self, embeddings: &Bound<'_, PyAny>) -> PyResult<Vec<Prediction>> {
         let rows = self.rows(embeddings)?;
         self.classified(embeddings.py(), &rows)
     }
 
+    /// Adds pictures to a class, maybe a new one; the number of examples that are new. Files whose content the class has, and
+    /// pictures in memory whose embedding it has, add nothing.
+    ///
+    /// Pictures and errors are those of `Backbone.embed`.
     fn add(&self, name: &str, pictures: &Bound<'_, PyAny>) -> PyResult<usize> {
         let (mut paths, mut decoded) = (Vec::new(), Vec::new());
         for given in Pictures::new(pictures)?.given()? {
@@ -112,6 +131,7 @@ impl AdaptedModel {
         self.change(pictures.py(), |model| with_examples(model, name, paths, &decoded))
     }
 
+    /// Adds embeddings `[n, d]` to a class, maybe a new one; the number of rows that are new.
     fn add_embeddings(&self, name: &str, embeddings: &Bound<'_, PyAny>) -> PyResult<usize> {
         let rows = self.rows(embeddings)?;
         self.change(embeddings.py(), |model| {
@@ -121,6 +141,7 @@ impl AdaptedModel {
         })
     }
 
+    /// Removes a class. Raises `ValueError` where there is none of this name, or fewer than two would be left.
     fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         computed(py, || {
             let mut state = self.state();
@@ -129,6 +150,10 @@ impl AdaptedModel {
         })?
     }
 
+    /// Writes the model, whole or not at all, by default to the file that it was opened from or saved to.
+    ///
+    /// Raises `ValueError` where that file has been changed since by somebody else, or another process is changing it, and
+    /// `OSError` where it cannot be written.
     #[pyo3(signature = (path=None))]
     fn save(&self, py: Python<'_>, path: Option<PathBuf>) -> PyResult<()> {
         computed(py, || self.state().save(path))?
@@ -185,7 +210,10 @@ impl AdaptedModel {
                 Some(network) => network.origin().to_string(),
                 None => format!("embeddings of {} values", model.examples().length()),
             };
-            format!("<AdaptedModel of {classes} classes from {rows} examples by {} on {source}>", model.method())
+            format!(
+                "<AdaptedModel of {classes} classes from {rows} examples by {} on {source}>",
+                model.method()
+            )
         })
     }
 }
@@ -246,6 +274,7 @@ impl State {
         let shown = path.display();
         let _lock = Lock::beside(&path, "fewshot in Python").map_err(|error| match error {
             LockError::Held(by) => value_error(format!("{shown} is being changed by {by}")),
+            LockError::Io(error) => file_error(&path, &error),
             error => exception(error),
         })?;
         if let Some(file) = self.file.as_ref().filter(|file| file.path == path)
@@ -270,16 +299,16 @@ fn with_examples(
     paths: Vec<PathBuf>,
     decoded: &[Picture],
 ) -> Result<Model, adapted::AdaptedModelError> {
-    let model = match paths.is_empty() && !decoded.is_empty() {
-        true => model,
-        false => model.with_classes(&[(name.to_owned(), paths)])?,
-    };
-    if decoded.is_empty() { Ok(model) } else { model.with_pictures(name, decoded) }
+    let only_files = decoded.is_empty() && !paths.is_empty();
+    let model =
+        if paths.is_empty() { model } else { model.with_classes(&[(name.to_owned(), paths)])? };
+    if only_files { Ok(model) } else { model.with_pictures(name, decoded) }
 }
 
 fn hash(path: &Path) -> PyResult<String> {
-    let hash = files::sha256(path);
-    hash.map_err(|error| {
-        std::io::Error::new(error.kind(), format!("{}: {error}", path.display())).into()
-    })
+    files::sha256(path).map_err(|error| file_error(path, &error))
+}
+
+fn file_error(path: &Path, error: &io::Error) -> PyErr {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display())).into()
 }

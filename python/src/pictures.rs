@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use fewshot::data::Picture;
-use numpy::{PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{
+    PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyString};
 use rayon::prelude::*;
 
-use crate::arrays::{as_array, shown};
+use crate::arrays::{as_array, in_order, shown};
 use crate::compute::computed;
 use crate::errors::{exception, type_error, value_error};
 
@@ -48,11 +50,14 @@ impl<'py> Pictures<'py> {
             || value.cast::<PyUntypedArray>().is_ok_and(|array| array.ndim() < 4);
         let of_what = value.get_type().name()?;
         if is_one {
-            return Err(type_error(format!("pictures are one {of_what}: they are a list of pictures")));
+            return Err(type_error(format!(
+                "pictures are one {of_what}: they are a list of pictures"
+            )));
         }
         let iterator = value.try_iter();
-        let iterator = iterator
-            .map_err(|_| type_error(format!("pictures are a {of_what}: they are a list of pictures")))?;
+        let iterator = iterator.map_err(|_| {
+            type_error(format!("pictures are a {of_what}: they are a list of pictures"))
+        })?;
         Ok(Self { iterator, taken: 0 })
     }
 
@@ -154,14 +159,15 @@ fn of_array(place: usize, value: &Bound<'_, PyAny>) -> PyResult<Picture> {
             )));
         }
     };
-    let bytes = bytes.to_vec()?;
+    let bytes = in_order(bytes)?.to_vec()?;
     let pixels = bytes.chunks_exact(channels).flat_map(|pixel| match *pixel {
         [red, green, blue, ..] => [red, green, blue],
         _ => [pixel[0]; 3],
     });
     let (wide, high) = (u32::try_from(width), u32::try_from(height));
-    let picture = wide.ok().zip(high.ok()).and_then(|(width, height)| {
-        Picture::from_rgb(width, height, pixels.collect())
-    });
+    let picture = wide
+        .ok()
+        .zip(high.ok())
+        .and_then(|(width, height)| Picture::from_rgb(width, height, pixels.collect()));
     picture.ok_or_else(|| value_error(format!("{name} is empty: its shape is {}", shown(&shape))))
 }

@@ -8,7 +8,10 @@ use pyo3::sync::PyOnceLock;
 use crate::errors::exception;
 use crate::features::features;
 
-/// Draws episodes: the one with index `i` depends on the seed and `i` alone.
+/// Draws episodes of features, of what `Features` takes, or of an array with `labels`. The episode with index `i` depends on
+/// the seed and `i` alone, and is the one that `evaluate` and the command draw.
+///
+/// Raises `ValueError` where there are fewer classes than `ways`, or a class has fewer examples than shots and queries.
 #[pyclass(frozen, module = "fewshot")]
 pub(crate) struct Sampler {
     sampler: FeatureSampler,
@@ -32,6 +35,7 @@ impl Sampler {
         Ok(Self { sampler })
     }
 
+    /// The episode of this index, from 0: an `Episode` of support, labels, queries, their labels, and names of classes.
     fn episode<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyAny>> {
         let classes = self.sampler.episode(index).classes;
         let (support, labels) = self.part(py, &classes, |class| &class.support)?;

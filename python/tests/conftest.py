@@ -30,14 +30,14 @@ def golden():
     return json.loads((REPOSITORY / "tests/golden/easyfsl.json").read_text())
 
 
-def drawn_task(ways=5, shots=5, queries=15, length=32, seed=0):
+def drawn_task(ways=5, shots=5, queries=15, length=32, seed=0, spread=0.6):
     """A task of classes that overlap: support, labels, queries and the labels of these."""
     generator = np.random.default_rng(seed)
     centres = generator.normal(0.2, 0.7, (ways, length))
 
     def around(count):
         labels = generator.permutation(np.arange(ways * count) % ways)
-        noise = generator.normal(0, 0.6, (ways * count, length))
+        noise = generator.normal(0, spread, (ways * count, length))
         return np.maximum(centres[labels] + noise, 0).astype(np.float32), labels
 
     return *around(shots), *around(queries)
@@ -51,7 +51,7 @@ def task():
 @pytest.fixture(scope="session")
 def features():
     """Embeddings of eight classes of 25 each, and their labels."""
-    support, labels, _, _ = drawn_task(ways=8, shots=25, queries=1, length=24, seed=3)
+    support, labels, _, _ = drawn_task(ways=8, shots=25, queries=1, length=24, seed=3, spread=1.5)
     return support, labels
 
 
@@ -59,22 +59,30 @@ def features():
 def pictures(tmp_path_factory):
     """A folder of pictures of three colours, four of each."""
     folder = tmp_path_factory.mktemp("pictures")
+    colours = {"blue": (20, 30, 200), "green": (20, 180, 30), "red": (200, 30, 20)}
+    draw_classes(folder, colours, 4)
+    return folder
+
+
+def draw_classes(folder, colours, count):
+    """Draws noisy pictures of a colour into a folder for each class."""
     generator = np.random.default_rng(1)
-    for name, colour in [("blue", (20, 30, 200)), ("green", (20, 180, 30)), ("red", (200, 30, 20))]:
+    for name, colour in colours.items():
         (folder / name).mkdir()
-        for number in range(4):
+        for number in range(count):
             noise = generator.integers(-20, 20, (40, 30, 3))
             pixels = np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
-    return folder
 
 
 @pytest.fixture(scope="session")
 def colour_model(command, pictures, tmp_path_factory):
     """A file of a model with a network, adapted to the pictures by the command; no test writes to it."""
     folder = tmp_path_factory.mktemp("model")
-    sizes = ["--ways", 3, "--train-ways", 3, "--shots", 1, "--queries", 1, "--train-queries", 1]
-    short = ["--steps", 1, "--eval-episodes", 2, "--data", f"folder:{pictures}"]
+    (folder / "shades").mkdir()
+    draw_classes(folder / "shades", {f"{shade:02}": (12 * shade,) * 3 for shade in range(20)}, 2)
+    sizes = ["--ways", 2, "--train-ways", 2, "--shots", 1, "--queries", 1, "--train-queries", 1]
+    short = ["--steps", 1, "--eval-episodes", 2, "--data", f"folder:{folder / 'shades'}"]
     command("train", "--out", folder / "run", *sizes, *short)
     command("adapt", folder / "run", "--support", pictures, "--out", folder / "colours.fewshot")
     return folder / "colours.fewshot"

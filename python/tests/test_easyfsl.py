@@ -36,9 +36,7 @@ def finetune(options, _):
 
 
 def transductive_finetuning(options, _):
-    head = heads.TransductiveFinetuning(
-        **optimizer(options), similarity="euclidean", update="joint"
-    )
+    head = heads.TransductiveFinetuning(**optimizer(options), similarity="euclidean", update="joint")
     return head, options["temperature"]
 
 

@@ -3,6 +3,8 @@
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,23 @@ import fewshot
 from conftest import drawn_task
 from fewshot import heads
 from fewshot.heads import Head, Prototypes, PtMap, Tim
+
+FORKED = """
+import os
+import numpy as np
+from fewshot.heads import Prototypes
+
+task = np.eye(4), [0, 1, 2, 3], np.eye(4)
+Prototypes().predict(*task)
+child = os.fork()
+if child == 0:
+    try:
+        Prototypes().predict(*task)
+    except RuntimeError as error:
+        os._exit(7 if "spawn" in str(error) else 1)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 
 CLASSES = [getattr(heads, name) for name in heads.__all__ if name != "Head"]
 # Fewer steps than by default, for speed.
@@ -122,7 +141,13 @@ def test_wrong_arrays_are_refused_with_a_clear_error(task):
     predict = Prototypes().predict
     cases = [
         (ValueError, "queries have 31 values, those of the support have 32", support, labels, queries[:, 1:]),
-        (ValueError, "queries has nan in row 3, column 7: embeddings are finite numbers of float32", support, labels, changed(queries, (3, 7), np.nan)),
+        (
+            ValueError,
+            "queries has nan in row 3, column 7: embeddings are finite numbers of float32",
+            support,
+            labels,
+            changed(queries, (3, 7), np.nan),
+        ),
         (ValueError, "support has -inf in row 24, column 0", changed(support, (24, 0), -np.inf), labels, queries),
         (ValueError, "queries has 1e+300 in row 0, column 1", support, labels, changed(queries, (0, 1), 1e300)),
         (ValueError, "queries is empty: its shape is (0, 32)", support, labels, queries[:0]),
@@ -133,15 +158,51 @@ def test_wrong_arrays_are_refused_with_a_clear_error(task):
         (TypeError, "queries has the dtype bool", support, labels, queries > 0),
         (TypeError, "queries has the dtype complex64", support, labels, queries.astype(np.complex64)),
         (TypeError, "queries has the dtype object", support, labels, queries.astype(object)),
-        (ValueError, "labels have the shape (24,): a support of this shape has labels of (25,)", support, labels[1:], queries),
+        (
+            ValueError,
+            "labels have the shape (24,): a support of this shape has labels of (25,)",
+            support,
+            labels[1:],
+            queries,
+        ),
         (ValueError, "labels have the shape (25, 1)", support, labels[:, None], queries),
-        (TypeError, "labels have the dtype float64: they are whole numbers or text", support, labels.astype(float), queries),
+        (
+            TypeError,
+            "labels have the dtype float64: they are whole numbers or text",
+            support,
+            labels.astype(float),
+            queries,
+        ),
         (TypeError, "labels have the dtype object", support, [None] * 25, queries),
         (ValueError, "labels have 1 class: it takes at least two to choose among", support, labels * 0, queries),
-        (ValueError, "queries are of a single task, the support of 1 task in a batch", support[None], labels[None], queries),
-        (ValueError, "queries are of 3 tasks in a batch, the support of 1 task in a batch", support[None], labels[None], np.stack([queries] * 3)),
-        (ValueError, "task 1 has no example of class 4: tasks of one call share their classes", np.stack([support] * 2), np.stack([labels, labels % 4]), np.stack([queries] * 2)),
-        (ValueError, "queries has nan in task 1, row 2, column 3", np.stack([support] * 2), np.stack([labels] * 2), changed(np.stack([queries] * 2), (1, 2, 3), np.nan)),
+        (
+            ValueError,
+            "queries are of a single task, the support of 1 task in a batch",
+            support[None],
+            labels[None],
+            queries,
+        ),
+        (
+            ValueError,
+            "queries are of 3 tasks in a batch, the support of 1 task in a batch",
+            support[None],
+            labels[None],
+            np.stack([queries] * 3),
+        ),
+        (
+            ValueError,
+            "task 1 has no example of class 4: tasks of one call share their classes",
+            np.stack([support] * 2),
+            np.stack([labels, labels % 4]),
+            np.stack([queries] * 2),
+        ),
+        (
+            ValueError,
+            "queries has nan in task 1, row 2, column 3",
+            np.stack([support] * 2),
+            np.stack([labels] * 2),
+            changed(np.stack([queries] * 2), (1, 2, 3), np.nan),
+        ),
     ]
     for error, text, *arrays in cases:
         refused(error, text, predict, *arrays)
@@ -149,7 +210,14 @@ def test_wrong_arrays_are_refused_with_a_clear_error(task):
 
 def test_values_that_overflow_are_refused_not_misjudged(task):
     support, labels, queries, _ = task
-    refused(ValueError, "logits of query 0 by prototypes are not finite", Prototypes().predict, support, labels, queries * 1e30)
+    refused(
+        ValueError,
+        "logits of query 0 by prototypes are not finite",
+        Prototypes().predict,
+        support,
+        labels,
+        queries * 1e30,
+    )
 
 
 def test_wrong_settings_are_refused(task):
@@ -215,3 +283,8 @@ def test_other_threads_run_meanwhile():
     within = [at for at in ticks if start < at < end]
     # A lock of the interpreter held throughout would leave one or none.
     assert len(within) >= 5, (len(within), end - start)
+
+
+def test_a_forked_process_is_refused_and_does_not_hang():
+    ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120)
+    assert ended.stdout == "7\n", ended.stderr

@@ -383,6 +383,33 @@ mod tests {
     }
 
     #[test]
+    fn pictures_in_memory_are_added_once_and_a_clone_stays() {
+        let device = Default::default();
+        Flex::seed(&device, 1);
+        let config = Conv4Config::new([3, 16, 16]).with_blocks(4).with_context(1);
+        let network = TrainedNetwork::new(config.clone());
+        let network = PretrainedBackbone::trained(config.init::<Flex>(&device), network, &device);
+        let picture = |shade: u8| {
+            let pixels = (0..48u8).map(|place| (place * 5) ^ shade).collect();
+            Picture::from_rgb(4, 4, pixels).unwrap()
+        };
+        let rows = |shades: [u8; 2]| network.embed(&shades.map(picture)).0;
+        let classes = [("a".to_owned(), rows([0, 9])), ("b".to_owned(), rows([77, 80]))];
+        let first = Features::new(network.features(), classes).unwrap();
+        let model = AdaptedModel::adapt(network.clone(), "simpleshot", first).unwrap();
+        let added = model.clone().with_pictures("c", &[200, 210, 200].map(picture)).unwrap();
+        assert_eq!(added.class_names(), ["a", "b", "c"]);
+        assert_eq!(added.examples().examples(2), 2);
+        let again = added.clone().with_pictures("c", &[picture(210)]).unwrap();
+        assert_eq!(again.examples(), added.examples());
+        let query = rows([200, 3]);
+        assert_eq!(again.classify(&query).unwrap(), added.classify(&query).unwrap());
+        assert_eq!(model.class_names(), ["a", "b"]);
+        let none = added.with_pictures("d", &[]).err().map(|error| error.to_string());
+        assert_eq!(none.as_deref(), Some("class d has no pictures"));
+    }
+
+    #[test]
     fn pictures_are_not_added_to_a_model_without_a_network() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("x.png");

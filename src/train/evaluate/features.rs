@@ -242,7 +242,9 @@ mod tests {
             let test = |launch, observer: &dyn Fn(usize)| {
                 let observer = |done| Ok::<_, Infallible>(observer(done));
                 let within = (launch, None);
-                FeatureTest::new(23).accuracies(&head, &sampler, &device, within, &observer).unwrap()
+                FeatureTest::new(23)
+                    .accuracies(&head, &sampler, &device, within, &observer)
+                    .unwrap()
             };
             let single = test(Launch::SINGLE, &|_| ());
             assert!(single.iter().any(|accuracy| *accuracy != single[0]), "{name} {single:?}");
