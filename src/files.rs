@@ -197,6 +197,21 @@ impl Lock {
             }
         }
     }
+    /// Takes the lock of changes to a file, which is a file beside it; others can read the file meanwhile.
+    ///
+    /// # Errors
+    /// The reasons of [`take`](Self::take).
+    pub fn beside(file: &Path, holder: &str) -> Result<Self, LockError> {
+        let name = file.file_name().unwrap_or_default();
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        // One file has one lock, whatever links lead to it.
+        let place = file.canonicalize().or_else(|_| folder.canonicalize().map(|at| at.join(name)));
+        let place = place.unwrap_or_else(|_| file.to_owned());
+        let mut lock = place.file_name().unwrap_or_default().to_owned();
+        lock.push(".lock");
+        Self::take(place.with_file_name(lock), holder)
+    }
 }
 
 impl Drop for Lock {

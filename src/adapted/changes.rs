@@ -11,7 +11,7 @@ use super::model::AdaptedModel;
 use super::origin::sha256;
 use super::unfitted::{Thumbnail, UnfittedModel};
 use super::{AdaptedModelError, EmbeddingSource, PretrainedBackbone, Result};
-use crate::data::{Features, Picture, PictureLimits, class_name, picture_files};
+use crate::data::{DataError, Features, Picture, PictureLimits, class_name, picture_files};
 use crate::files;
 
 /// Adds the rows of every class that are not there yet.
@@ -156,6 +156,31 @@ impl<B: Backend> AdaptedModel<B> {
             classes[place].thumbnails.extend(thumbnails);
         }
         self.changed(classes)
+    }
+
+    /// This model with further examples of a class, maybe a new one: pictures that are in memory already. Small pictures are
+    /// kept if the model has any, and pictures whose embedding equals that of an example of the class add nothing.
+    ///
+    /// # Errors
+    /// If the model has no network, if there is no picture, and where the class has no [plain name](crate::data::class_name).
+    pub fn with_pictures(self, name: &str, pictures: &[Picture]) -> Result<Self> {
+        let name = class_name(name)?;
+        let (rows, length) = self.unfitted.source.picture_network()?.embed(pictures);
+        if pictures.is_empty() {
+            return Err(DataError::EmptyClass { class: name, expected: "pictures" }.into());
+        }
+        let has_thumbnails = self.has_thumbnails();
+        let mut classes = self.all();
+        let place = place_of(&mut classes, &name);
+        for (row, picture) in rows.chunks_exact(length).zip(pictures) {
+            let before = classes[place].digests.len();
+            classes[place].add_distinct(row, length);
+            if has_thumbnails && classes[place].digests.len() > before {
+                classes[place].thumbnails[before] = small(picture);
+            }
+        }
+        let rows = classes.iter().map(|class| class.digests.len()).sum::<usize>();
+        if rows == self.examples().rows() { Ok(self) } else { self.changed(classes) }
     }
 
     /// With these limits for pictures in files.

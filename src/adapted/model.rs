@@ -69,6 +69,14 @@ impl Prediction {
     }
 }
 
+impl<B: Backend> Clone for AdaptedModel<B> {
+    /// The same model, whose head is fitted again.
+    fn clone(&self) -> Self {
+        let (unfitted, head) = (self.unfitted.clone(), self.head());
+        Self::fit(unfitted, &head, self.calibration, self.cross_validation.clone())
+    }
+}
+
 impl<B: Backend> AdaptedModel<B> {
     /// The methods there are: [heads](HEAD_NAMES) that need no training on episodes.
     pub fn methods() -> Vec<&'static str> {
@@ -289,11 +297,14 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Errors
     /// For a method that is none.
     pub fn formula(&self) -> Result<LogitFormula<B>, NoFormula> {
+        let UnfittedModel { source, examples, .. } = &self.unfitted;
+        self.head().formula(every_row(examples, source.device()))
+    }
+
+    fn head(&self) -> AnyHead<B> {
         let UnfittedModel { source, method, examples, .. } = &self.unfitted;
-        let maps = [examples.length(), 1, 1];
-        let head = AnyHead::<B>::with_name(method, maps, source.device());
-        let head = head.expect("the model has been fitted by this method");
-        head.formula(every_row(examples, source.device()))
+        let head = AnyHead::with_name(method, [examples.length(), 1, 1], source.device());
+        head.expect("the model has been fitted by this method")
     }
 
     /// `true` where predictions have the probability of a known class at all.

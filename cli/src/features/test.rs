@@ -1,7 +1,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
 use fewshot::data::{FeatureRows, Features};
 use fewshot::episode::{EpisodeList, FeatureSampler, Protocol, QueryCounts};
 use fewshot::learners::heads::{AnyHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES};
@@ -162,14 +161,8 @@ impl Testing<'_> {
         sampler: &FeatureSampler,
         device: &B::Device,
     ) -> FeatureEvaluation {
-        use AnyHead::{LaplacianShot, SimpleShot};
-        let mean = self.features.base_mean().map(|mean| Tensor::from_floats(mean, device));
-        let head = AnyHead::<B>::with_name(method, maps(&self.features), device);
-        let head = match (head.expect("methods have names of heads"), mean) {
-            (SimpleShot(head), Some(mean)) => SimpleShot(head.with_base_mean(mean)),
-            (LaplacianShot(head), Some(mean)) => LaplacianShot(head.with_base_mean(mean)),
-            (head, _) => head,
-        };
+        let head = AnyHead::<B>::for_features(method, &self.features, device);
+        let head = head.expect("methods have names of heads");
         let drawn = self.args.episodes.as_ref().and_then(TestEpisodes::drawn);
         let episodes = sampler.list().map(EpisodeList::len).or(drawn).unwrap_or(10_000);
         let progress = EpisodeProgress::start(method, sampler.sizes(), episodes);
@@ -178,16 +171,6 @@ impl Testing<'_> {
         progress.finish();
         evaluation
     }
-}
-
-/// The maps that rows are made of, by the metadata of their file; rows are vectors otherwise.
-fn maps(features: &Features) -> [usize; 3] {
-    let shape = features.metadata().get("maps").and_then(|text| {
-        let sizes = text.split('x').map(|size| size.parse().ok());
-        <[usize; 3]>::try_from(sizes.collect::<Option<Vec<_>>>()?).ok()
-    });
-    let fits = |maps: &[usize; 3]| maps.iter().product::<usize>() == features.length();
-    shape.filter(fits).unwrap_or([features.length(), 1, 1])
 }
 
 #[cfg(test)]
@@ -226,15 +209,5 @@ mod tests {
         assert!(all.contains(&"simpleshot") && !all.contains(&"relation"));
         let error = named(&["simple"]).unwrap_err().to_string();
         assert!(error.contains("\"simple\"") && error.contains("simpleshot"), "{error}");
-    }
-
-    #[test]
-    fn rows_are_maps_where_their_file_says_so() {
-        let features = Features::new(12, [("a".to_owned(), vec![0.0; 12])]).unwrap();
-        assert_eq!(maps(&features), [12, 1, 1]);
-        assert_eq!(maps(&features.clone().with_metadata("maps", "3x2x2")), [3, 2, 2]);
-        for wrong in ["3x2", "3x2x3", "conv"] {
-            assert_eq!(maps(&features.clone().with_metadata("maps", wrong)), [12, 1, 1]);
-        }
     }
 }

@@ -72,15 +72,7 @@ pub(crate) fn backbone<B: Backend>(
 
 /// Keeps other processes from changing a model's file as long as the lock is held; they can read it.
 fn lock(model: &Path, holder: &str) -> Result<Lock> {
-    let name = model.file_name().unwrap_or_default();
-    let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    // One file has one lock, whatever links lead to it.
-    let place = model.canonicalize().or_else(|_| folder.canonicalize().map(|at| at.join(name)));
-    let place = place.unwrap_or_else(|_| model.to_owned());
-    let mut file = place.file_name().unwrap_or_default().to_owned();
-    file.push(".lock");
-    Lock::take(place.with_file_name(file), holder).map_err(|error| match error {
+    Lock::beside(model, holder).map_err(|error| match error {
         LockError::Held(by) => failed!("{} is being changed by {by}", model.display()),
         error => failed!("{}: {error}", model.display()),
     })

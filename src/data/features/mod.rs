@@ -194,6 +194,17 @@ impl Features {
         self.length
     }
 
+    /// Shape `[c, h, w]` of the maps that rows are made of, by the metadata `maps` of their file, as `64x5x5`; rows are
+    /// vectors otherwise, `[d, 1, 1]`.
+    pub fn maps(&self) -> [usize; 3] {
+        let shape = self.metadata.get("maps").and_then(|text| {
+            let sizes = text.split('x').map(|size| size.parse().ok());
+            <[usize; 3]>::try_from(sizes.collect::<Option<Vec<_>>>()?).ok()
+        });
+        let is_a_row = |maps: &[usize; 3]| maps.iter().product::<usize>() == self.length;
+        shape.filter(is_a_row).unwrap_or([self.length, 1, 1])
+    }
+
     /// A row.
     ///
     /// # Panics

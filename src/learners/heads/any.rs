@@ -7,6 +7,7 @@ use burn::tensor::{Int, Tensor};
 use serde_json::Value;
 
 use super::*;
+use crate::data::Features;
 
 /// Names of the heads with weights of their own, which are of no use before training on episodes.
 pub const TRAINED_ON_EPISODES: &[&str] = &["relation", "feat", "leo"];
@@ -44,6 +45,21 @@ macro_rules! any_head {
                     })+)+
                     _ => None,
                 }
+            }
+
+            /// The head of this name for these features: of [maps](Features::maps) where rows are maps, and centred by the
+            /// [mean of the base classes](Features::base_mean) where it is known and the method has a use for it.
+            pub fn for_features(name: &str, features: &Features, device: &B::Device) -> Option<Self> {
+                let mean = features.base_mean().map(|mean| Tensor::from_floats(mean, device));
+                Some(match (Self::with_name(name, features.maps(), device)?, mean) {
+                    (Self::SimpleShot(head), Some(mean)) => {
+                        Self::SimpleShot(head.with_base_mean(mean))
+                    }
+                    (Self::LaplacianShot(head), Some(mean)) => {
+                        Self::LaplacianShot(head.with_base_mean(mean))
+                    }
+                    (head, _) => head,
+                })
             }
         }
 

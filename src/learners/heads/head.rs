@@ -178,13 +178,16 @@ pub(super) fn score_and_loss<B: Backend>(
 /// A [`Head`] that has learned the tasks of its support.
 pub struct FittedHead<B: Backend> {
     ways: usize,
-    logits: Box<dyn Fn(Tensor<B, 3>) -> Tensor<B, 3>>,
+    logits: Box<dyn Fn(Tensor<B, 3>) -> Tensor<B, 3> + Send>,
 }
 
 impl<B: Backend> FittedHead<B> {
     /// A fitted head that is a function from queries `[t, q, d]`, at least one, to logits
     /// `[t, q, ways]`.
-    pub fn new(ways: usize, logits: impl Fn(Tensor<B, 3>) -> Tensor<B, 3> + 'static) -> Self {
+    pub fn new(
+        ways: usize,
+        logits: impl Fn(Tensor<B, 3>) -> Tensor<B, 3> + Send + 'static,
+    ) -> Self {
         Self { ways, logits: Box::new(logits) }
     }
 

@@ -1,7 +1,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::checked::{positive, some_steps};
 use super::descent::Descent;
@@ -11,7 +11,7 @@ use super::unit_length::{length, unit_length};
 const ROUNDING: f64 = 1e-6;
 
 /// Similarity of an embedding `x` and the weights `w` of a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Similarity {
     /// `x · w`.

@@ -3,7 +3,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::{log_softmax, softmax};
 use burn::tensor::backend::Backend;
 use fewshot_kernels::split_at;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::checked::{not_negative, positive, some_steps};
@@ -16,7 +16,7 @@ use super::{EmbeddedSupport, FittedHead, Head};
 const LEAST_SUM: f64 = 1e-30;
 
 /// Solver that lowers the loss of [`Tim`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimSolver {
     /// Gradient descent by Adam: TIM-GD.

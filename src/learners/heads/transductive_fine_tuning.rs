@@ -1,7 +1,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::checked::some_steps;
@@ -12,7 +12,7 @@ use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
 
 /// Order in which the two terms of the loss are lowered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntropyUpdate {
     /// A step down the cross-entropy, then one down the entropy, of one optimizer.

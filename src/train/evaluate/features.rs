@@ -1,9 +1,9 @@
 //! Tests of classifiers over embeddings that are there already.
 
+use std::convert::Infallible;
 use std::fmt;
-use std::iter;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
 use rayon::prelude::*;
@@ -17,6 +17,9 @@ use crate::learners::heads::Head;
 
 /// Most episodes of the first launch, after which an observer can tell what a test will take.
 const FIRST: usize = 16;
+
+/// Time between two calls of an observer that may stop a test, where episodes take no longer.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Test of a classifier over embeddings on [`Features`](crate::data::Features).
 ///
@@ -99,14 +102,42 @@ impl FeatureTest {
         device: &B::Device,
         observer: &dyn Fn(usize),
     ) -> FeatureEvaluation {
+        let observer = |done| Ok::<_, Infallible>(observer(done));
+        let Ok(evaluation) = self.run_within(head, sampler, device, None, &observer);
+        evaluation
+    }
+
+    /// [`run_observed`](Self::run_observed), which ends where `observer` has an error. On a host without autodiff,
+    /// `observer` is called several times a second, unless single episodes take longer.
+    ///
+    /// # Errors
+    /// That of `observer`.
+    pub fn try_run<B: Backend, E>(
+        &self,
+        head: &impl Head<B>,
+        sampler: &FeatureSampler,
+        device: &B::Device,
+        observer: &dyn Fn(usize) -> Result<(), E>,
+    ) -> Result<FeatureEvaluation, E> {
+        self.run_within(head, sampler, device, Some(PATIENCE), observer)
+    }
+
+    fn run_within<B: Backend, E>(
+        &self,
+        head: &impl Head<B>,
+        sampler: &FeatureSampler,
+        device: &B::Device,
+        patience: Option<Duration>,
+        observer: &dyn Fn(usize) -> Result<(), E>,
+    ) -> Result<FeatureEvaluation, E> {
         let start = Instant::now();
         let length = sampler.features().length();
         let launch = sampler
             .batch_sizes()
             .map_or(Launch::SINGLE, |sizes| Launch::new::<B>(sizes, length, device));
-        let accuracies = self.accuracies(head, sampler, device, launch, observer);
+        let accuracies = self.accuracies(head, sampler, device, (launch, patience), observer)?;
         let Score { mean: accuracy, ci95, .. } = Score::new(Measure::Accuracy, &accuracies);
-        FeatureEvaluation {
+        Ok(FeatureEvaluation {
             method: head.name().to_owned(),
             settings: head.settings(),
             sizes: sampler.sizes(),
@@ -120,28 +151,31 @@ impl FeatureTest {
             accuracy,
             ci95,
             episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
-        }
+        })
     }
 
-    /// Accuracy of each episode, a launch after the other.
-    fn accuracies<B: Backend>(
+    /// Accuracy of each episode, a launch after the other. Launches of several parts last about as long as the patience,
+    /// if there is one.
+    fn accuracies<B: Backend, E>(
         &self,
         head: &impl Head<B>,
         sampler: &FeatureSampler,
         device: &B::Device,
-        launch: Launch,
-        observer: &dyn Fn(usize),
-    ) -> Vec<f64> {
+        (launch, patience): (Launch, Option<Duration>),
+        observer: &dyn Fn(usize) -> Result<(), E>,
+    ) -> Result<Vec<f64>, E> {
         let rows = sampler.features().tensor::<B>(device);
         let test = |(head, part): (_, Range<usize>)| {
             let batch = sampler.batch(part.start as u64..part.end as u64, &rows);
             accuracies(batch, |support, queries| Head::logits(&head, support, queries))
         };
+        let least = launch.part * rayon::current_num_threads();
         let mut scores = Vec::with_capacity(self.episodes);
-        observer(0);
-        let first = self.episodes.min(launch.episodes).min(FIRST);
-        let launches = parts(first..self.episodes, launch.episodes);
-        for episodes in iter::once(0..first).chain(launches) {
+        observer(0)?;
+        let mut next = launch.episodes.min(FIRST);
+        while scores.len() < self.episodes {
+            let start = Instant::now();
+            let episodes = scores.len()..(scores.len() + next).min(self.episodes);
             // Threads cannot share a module, but may have clones of it.
             let parts = parts(episodes.clone(), launch.part).map(|part| (head.clone(), part));
             match launch.part < episodes.len() {
@@ -151,9 +185,17 @@ impl FeatureTest {
                 }
                 false => scores.extend(parts.flat_map(test)),
             }
-            observer(episodes.len());
+            next = match patience {
+                Some(patience) if launch.part < launch.episodes => {
+                    let share = patience.as_secs_f64() / start.elapsed().as_secs_f64();
+                    let lasting = (episodes.len() as f64 * share) as usize;
+                    lasting.max(least).min(launch.episodes)
+                }
+                _ => launch.episodes,
+            };
+            observer(episodes.len())?;
         }
-        scores
+        Ok(scores)
     }
 }
 
@@ -198,7 +240,9 @@ mod tests {
         for name in ["prototypes", "bd-cspn", "laplacian-shot", "pt-map", "tim-adm"] {
             let head = AnyHead::<Flex>::with_name(name, [2, 1, 1], &device).unwrap();
             let test = |launch, observer: &dyn Fn(usize)| {
-                FeatureTest::new(23).accuracies(&head, &sampler, &device, launch, observer)
+                let observer = |done| Ok::<_, Infallible>(observer(done));
+                let within = (launch, None);
+                FeatureTest::new(23).accuracies(&head, &sampler, &device, within, &observer).unwrap()
             };
             let single = test(Launch::SINGLE, &|_| ());
             assert!(single.iter().any(|accuracy| *accuracy != single[0]), "{name} {single:?}");
@@ -234,5 +278,28 @@ mod tests {
             assert_eq!((observed.accuracy, observed.ci95), (plain.accuracy, plain.ci95), "{name}");
             assert_eq!(done.get(), episodes, "{name}");
         }
+    }
+
+    #[test]
+    fn an_observer_ends_a_test_and_changes_nothing_otherwise() {
+        let sampler = sampler(9, Protocol::new(6, 2).with_queries(3));
+        let device = Default::default();
+        let head = AnyHead::<Flex>::with_name("pt-map", [2, 1, 1], &device).unwrap();
+        let test = FeatureTest::new(LAUNCH + 8);
+        let done = Cell::new(0);
+        let patient = |more| {
+            done.set(done.get() + more);
+            Ok::<_, Infallible>(())
+        };
+        let observed = test.try_run(&head, &sampler, &device, &patient).unwrap();
+        let plain = test.run(&head, &sampler, &device);
+        assert_eq!((observed.accuracy, observed.ci95), (plain.accuracy, plain.ci95));
+        assert_eq!(done.replace(0), LAUNCH + 8);
+        let impatient = |more| {
+            done.set(done.get() + more);
+            if done.get() > 0 { Err("enough") } else { Ok(()) }
+        };
+        let ended = test.try_run(&head, &sampler, &device, &impatient);
+        assert_eq!((ended.err(), done.get()), (Some("enough"), FIRST));
     }
 }
