@@ -170,7 +170,7 @@ impl<B: Backend> AdaptedModel<B> {
             return Err(DataError::EmptyClass { class: name, expected: "pictures" }.into());
         }
         let has_thumbnails = self.has_thumbnails();
-        let mut classes = self.all();
+        let mut classes = self.unfitted.all();
         let place = place_of(&mut classes, &name);
         for (row, picture) in rows.chunks_exact(length).zip(pictures) {
             let before = classes[place].digests.len();

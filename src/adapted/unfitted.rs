@@ -41,7 +41,7 @@ impl<B: Backend> UnfittedModel<B> {
     ///
     /// # Errors
     /// Without a picture, and where the class has no [plain name](crate::data::class_name).
-    pub fn from_pictures(
+    pub fn from_examples(
         network: PretrainedBackbone<B>,
         method: &str,
         class: &str,
@@ -59,7 +59,7 @@ impl<B: Backend> UnfittedModel<B> {
     /// # Errors
     /// If the model has no network, where a new class has no picture, and where a class has no
     /// [plain name](crate::data::class_name).
-    pub fn with_pictures(self, class: &str, pictures: Vec<(Picture, String)>) -> Result<Self> {
+    pub fn with_examples(self, class: &str, pictures: Vec<(Picture, String)>) -> Result<Self> {
         let has_thumbnails = self.thumbnails.iter().any(Option::is_some);
         let thumbnail = |picture: &Picture| if has_thumbnails { small(picture) } else { None };
         let mut classes = self.all();
@@ -183,10 +183,10 @@ mod tests {
 
         let [one, two, blue] = photos.each_ref().map(decoded);
         let first = vec![one.clone(), one.clone()];
-        let model = UnfittedModel::from_pictures(network, "simpleshot", "red", first).unwrap();
+        let model = UnfittedModel::from_examples(network, "simpleshot", "red", first).unwrap();
         assert_eq!(model.examples.rows(), 1);
-        let model = model.with_pictures("blue", vec![blue]).unwrap();
-        let model = model.with_pictures("red", vec![one, two]).unwrap().fit().unwrap();
+        let model = model.with_examples("blue", vec![blue]).unwrap();
+        let model = model.with_examples("red", vec![one, two]).unwrap().fit().unwrap();
         assert_eq!(model.encode().unwrap(), of_files.encode().unwrap());
         let file = folder.path().join("m.fewshot");
         model.write(&file).unwrap();
@@ -200,9 +200,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let photos = [[250, 0, 0], [0, 250, 0], [0, 0, 250]];
         let [red, green, blue] = photos.map(|colour| vec![decoded(&photo(folder.path(), colour))]);
-        let model = UnfittedModel::from_pictures(network(), "simpleshot", "warm", red).unwrap();
-        let model = model.with_pictures("cold", green).unwrap();
-        let model = model.with_pictures("cold", blue.clone()).unwrap();
+        let model = UnfittedModel::from_examples(network(), "simpleshot", "warm", red).unwrap();
+        let model = model.with_examples("cold", green).unwrap();
+        let model = model.with_examples("cold", blue.clone()).unwrap();
         let fewer = model.clone().without_example(0).unwrap();
         assert_eq!(class_names(&fewer.examples), ["cold", "warm"]);
         assert_eq!(fewer.digests, [Some(blue[0].1.clone()), model.digests[2].clone()]);

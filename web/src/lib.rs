@@ -119,10 +119,10 @@ impl Classifier {
         let digest = digest(&content);
         let picture = vec![(decoded(content, file)?, digest)];
         let changed = match &self.model {
-            Some(model) => model.examples().clone().with_pictures(class, picture)?,
+            Some(model) => model.examples().clone().with_examples(class, picture)?,
             None => {
                 let network = self.network.clone().ok_or_else(|| JsError::new(NO_NETWORK))?;
-                UnfittedModel::from_pictures(network, METHOD, class, picture)?
+                UnfittedModel::from_examples(network, METHOD, class, picture)?
             }
         };
         self.model = Some(changed.into());
