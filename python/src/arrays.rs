@@ -110,7 +110,7 @@ impl<'py> Embeddings<'py> {
     }
 }
 
-/// What NumPy makes of a value.
+/// The array that NumPy makes of a value.
 pub(crate) fn as_array<'py>(
     name: &str,
     value: &Bound<'py, PyAny>,
