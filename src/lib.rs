@@ -53,6 +53,8 @@ mod documents {
     struct Architecture;
     #[doc = include_str!("../docs/benchmarks.md")]
     struct Benchmarks;
+    #[doc = include_str!("../docs/browser.md")]
+    struct Browser;
     #[doc = include_str!("../docs/data.md")]
     struct Data;
     #[doc = include_str!("../docs/datasets.md")]

@@ -23,6 +23,7 @@ pub(crate) enum Purpose {
     VariedEpisode = 20,
     Augmentation = 21,
     Mixing = 22,
+    Epoch = 23,
 }
 
 /// A key drawn from the backend's generator: three numbers of 24 bits.

@@ -40,6 +40,11 @@ pub enum AdaptError {
         }
     )]
     BaseClasses { classes: usize, class: Option<usize> },
+    /// Tasks without queries, of which a loss on episodes is.
+    #[error(
+        "training on episodes needs queries, and these tasks have none: mini-batches of images are for classical training"
+    )]
+    NoQueries,
     /// A network whose outputs have another length than the targets.
     #[error("a network with outputs of {outputs} values cannot learn targets of {targets}")]
     Outputs { targets: usize, outputs: usize },

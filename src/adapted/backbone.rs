@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -18,6 +19,7 @@ use super::{AdaptedModelError, Result};
 use crate::data::{
     BrokenImage, DataError, Features, ImageShape, Picture, PictureLimits, picture_files,
 };
+use crate::files;
 use crate::hardware::Bytes;
 
 /// Pictures in a batch of the network.
@@ -48,6 +50,27 @@ impl<B: Backend> PretrainedBackbone<B> {
         let file = weights.as_ref();
         let network = PublishedWeights::named(name)?;
         Self::load_hashed(network, file, sha256(file)?, device)
+    }
+
+    /// The same with the content of a file of weights, whose name is `file`.
+    ///
+    /// # Errors
+    /// The reasons are those of [`load`](Self::load).
+    pub fn decode(
+        name: &str,
+        content: impl Into<Rc<[u8]>>,
+        file: impl Into<PathBuf>,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let published = PublishedWeights::named(name)?;
+        let (content, file) = (content.into(), file.into());
+        let sha256 = files::sha256_of(&content);
+        published.refuse_others(&file, &sha256)?;
+        let config = published.config();
+        let preprocessing = preprocessing(&config);
+        let network = config.init(device).decode_weights(content, &file)?;
+        let id = BackboneId { name: name.to_owned(), sha256, file, preprocessing };
+        Ok(Self::new(BackboneOrigin::Published(id), network, device))
     }
 
     /// The network with the weights of a file whose hash is known.
@@ -109,6 +132,29 @@ impl<B: Backend> PretrainedBackbone<B> {
         }
         let id = BackboneId { file: absolute(&file), ..id.clone() };
         Ok(Self::new(BackboneOrigin::Published(id), network, device))
+    }
+
+    /// This network as the one that a model notes.
+    ///
+    /// # Errors
+    /// When it is another network, has other weights or prepares pictures otherwise.
+    pub(super) fn noted_as(&self, id: &BackboneId) -> Result<Self> {
+        let backbone = id.name.clone();
+        let own = match &self.origin {
+            BackboneOrigin::Published(own) if own.name == id.name => own,
+            _ => {
+                let sha256 = id.sha256.clone();
+                return Err(AdaptedModelError::WeightsNeeded { backbone, sha256 });
+            }
+        };
+        if own.sha256 != id.sha256 {
+            let (sha256, path) = (id.sha256.clone(), own.file.clone());
+            return Err(AdaptedModelError::OtherWeights { backbone, sha256, path });
+        }
+        if own.preprocessing != id.preprocessing {
+            return Err(AdaptedModelError::OtherPreprocessing { backbone });
+        }
+        Ok(Self { origin: BackboneOrigin::Published(id.clone()), ..self.clone() })
     }
 
     /// A network that was trained here. It normalises by the running averages that it has.
@@ -339,8 +385,11 @@ fn load<B: Backend>(
     file: &Path,
     device: &B::Device,
 ) -> Result<(AnyEncoder<B>, Preprocessing)> {
-    let preprocessing = config.preprocessing().expect("a network with published weights has one");
-    Ok((config.init(device).load_weights(file)?, preprocessing))
+    Ok((config.init(device).load_weights(file)?, preprocessing(config)))
+}
+
+fn preprocessing(config: &EncoderConfig) -> Preprocessing {
+    config.preprocessing().expect("a network with published weights has one")
 }
 
 fn absolute(path: &Path) -> PathBuf {

@@ -6,45 +6,13 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use rayon::prelude::*;
 
-use super::examples::classes;
+use super::class::{Class, place_of, small};
 use super::model::AdaptedModel;
 use super::origin::sha256;
-use super::unfitted::{THUMBNAIL_SIDE, Thumbnail, UnfittedModel};
+use super::unfitted::{Thumbnail, UnfittedModel};
 use super::{AdaptedModelError, EmbeddingSource, PretrainedBackbone, Result};
 use crate::data::{DataError, Features, Picture, PictureLimits, class_name, picture_files};
 use crate::files;
-
-/// A class with the embeddings of its examples and the small pictures that there are of them.
-#[derive(Default)]
-struct Class {
-    name: String,
-    rows: Vec<f32>,
-    thumbnails: Vec<Option<Thumbnail>>,
-    digests: Vec<Option<String>>,
-}
-
-impl Class {
-    /// Adds rows of `length` values that no row of the class equals bit for bit.
-    fn add_distinct(&mut self, rows: &[f32], length: usize) {
-        let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-        let mut known: HashSet<_> = self.rows.chunks_exact(length).map(bits).collect();
-        for row in rows.chunks_exact(length).filter(|row| known.insert(bits(row))) {
-            self.rows.extend(row);
-            self.thumbnails.push(None);
-            self.digests.push(None);
-        }
-    }
-}
-
-/// Place of the class of this plain name among others; if it is not there, it is put at the end.
-fn place_of(classes: &mut Vec<Class>, name: &str) -> usize {
-    // Files of other versions may have names in other spellings of Unicode.
-    let is_same = |class: &Class| class_name(&class.name).is_ok_and(|other| other == name);
-    classes.iter().position(is_same).unwrap_or_else(|| {
-        classes.push(Class { name: name.to_owned(), ..Class::default() });
-        classes.len() - 1
-    })
-}
 
 /// Adds the rows of every class that are not there yet.
 fn add_features(classes: &mut Vec<Class>, additions: &Features) -> Result {
@@ -151,7 +119,7 @@ impl<B: Backend> AdaptedModel<B> {
         if actual != expected {
             return Err(AdaptedModelError::OtherLength { expected, actual });
         }
-        let mut classes = self.all();
+        let mut classes = self.unfitted.all();
         add_features(&mut classes, additions)?;
         let rows = classes.iter().map(|class| class.digests.len()).sum::<usize>();
         if rows == self.examples().rows() { Ok(self) } else { self.changed(classes) }
@@ -164,7 +132,7 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Errors
     /// If the model has no network, if a class has no picture, and where pictures cannot be read: all of them are in the error.
     pub fn with_classes(self, additions: &[(String, Vec<PathBuf>)]) -> Result<Self> {
-        let mut classes = self.all();
+        let mut classes = self.unfitted.all();
         let (mut places, mut new) = (Vec::new(), Vec::new());
         for (name, files) in additions {
             let name = class_name(name)?;
@@ -202,7 +170,7 @@ impl<B: Backend> AdaptedModel<B> {
             return Err(DataError::EmptyClass { class: name, expected: "pictures" }.into());
         }
         let has_thumbnails = self.has_thumbnails();
-        let mut classes = self.all();
+        let mut classes = self.unfitted.all();
         let place = place_of(&mut classes, &name);
         for (row, picture) in rows.chunks_exact(length).zip(pictures) {
             let before = classes[place].digests.len();
@@ -226,13 +194,7 @@ impl<B: Backend> AdaptedModel<B> {
     /// # Errors
     /// If there is none of this name, or fewer than two are left.
     pub fn without_class(self, name: &str) -> Result<Self> {
-        let mut classes = self.all();
-        let Some(place) = classes.iter().position(|class| class.name == name) else {
-            let (name, known) = (name.to_owned(), self.class_names());
-            return Err(AdaptedModelError::UnknownClass { name, known });
-        };
-        classes.remove(place);
-        self.changed(classes)
+        self.unfitted.without_class(name)?.fit()
     }
 
     /// Small pictures of the [examples](Self::examples), row by row, where there are any.
@@ -271,18 +233,6 @@ impl<B: Backend> AdaptedModel<B> {
         self
     }
 
-    fn all(&self) -> Vec<Class> {
-        let UnfittedModel { examples, thumbnails, digests, .. } = &self.unfitted;
-        let each = classes(examples).into_iter().enumerate();
-        each.map(|(class, (name, rows))| Class {
-            name,
-            rows,
-            thumbnails: thumbnails[examples.rows_of(class)].to_vec(),
-            digests: digests[examples.rows_of(class)].to_vec(),
-        })
-        .collect()
-    }
-
     fn changed(self, classes: Vec<Class>) -> Result<Self> {
         let UnfittedModel { source, method, examples, .. } = self.unfitted;
         Self::learn(source, &method, examples.length(), classes)
@@ -292,24 +242,10 @@ impl<B: Backend> AdaptedModel<B> {
         source: EmbeddingSource<B>,
         method: &str,
         length: usize,
-        mut classes: Vec<Class>,
+        classes: Vec<Class>,
     ) -> Result<Self> {
-        // The order of the rows.
-        classes.sort_by(|one, other| one.name.cmp(&other.name));
-        let (mut thumbnails, mut digests) = (Vec::new(), Vec::new());
-        let rows = classes.into_iter().map(|mut class| {
-            thumbnails.append(&mut class.thumbnails);
-            digests.append(&mut class.digests);
-            (class.name, class.rows)
-        });
-        let examples = Features::new(length, rows)?;
-        let model = Self::adapt(source, method, examples)?;
-        Ok(model.with_thumbnails(thumbnails).with_digests(digests))
+        UnfittedModel::from_classes(source, method, length, classes)?.fit()
     }
-}
-
-fn small(picture: &Picture) -> Option<Thumbnail> {
-    Some(picture.thumbnail(THUMBNAIL_SIDE).into())
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -65,6 +65,9 @@ pub enum AdaptedModelError {
         if *published { format!("download them by `fewshot backbones get {backbone}`, or ") } else { String::new() }
     )]
     NoWeights { backbone: String, sha256: String, tried: Vec<PathBuf>, published: bool },
+    /// A model that was read from memory without the network of its embeddings.
+    #[error("the model needs the weights of {backbone} with the sha256 {sha256}: load them first")]
+    WeightsNeeded { backbone: String, sha256: String },
     /// Weights that are asked for by the name of their network alone have not been downloaded.
     #[error(
         "the weights of {backbone} are not in the cache: `fewshot backbones get {backbone}` downloads them, \

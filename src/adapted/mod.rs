@@ -7,6 +7,7 @@
 mod backbone;
 mod calibration;
 mod changes;
+mod class;
 mod cross_validation;
 mod embedding_source;
 mod error;

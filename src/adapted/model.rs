@@ -1,5 +1,6 @@
 //! A classifier: a network of pictures if there is one, the embeddings of its examples, and the head that is learned from these.
 
+use std::io;
 use std::path::Path;
 
 use burn::tensor::backend::Backend;
@@ -9,7 +10,7 @@ use serde::Serialize;
 use super::calibration::{self, Calibration};
 use super::cross_validation::{self, CrossValidation, cross_validate};
 use super::examples::{check, class_names, support};
-use super::model_file::Content;
+use super::model_file::{Content, Weights};
 use super::unfitted::UnfittedModel;
 use super::{AdaptedModelError, EmbeddingSource, PretrainedBackbone, Result};
 use crate::data::{Features, Picture};
@@ -137,7 +138,31 @@ impl<B: Backend> AdaptedModel<B> {
         device: &B::Device,
     ) -> Result<Self> {
         let path = path.as_ref();
-        let content = Content::read(path)?;
+        Self::from_content(Content::read(path)?, path, weights.into(), device)
+    }
+
+    /// Reads the content of a model's file, whose name is `name`. The weights of a published network are those of
+    /// `network`; where the file has its own, `network` is of no account.
+    ///
+    /// # Errors
+    /// When the content is no model, one of a later version or one of a single class, and when the network is another
+    /// than the model's, or absent.
+    pub fn decode(
+        content: &[u8],
+        name: impl AsRef<Path>,
+        network: Option<&PretrainedBackbone<B>>,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let name = name.as_ref();
+        Self::from_content(Content::decode(content, name)?, name, Weights::Loaded(network), device)
+    }
+
+    fn from_content(
+        content: Content,
+        path: &Path,
+        weights: Weights<'_, B>,
+        device: &B::Device,
+    ) -> Result<Self> {
         let head = head::<B>(&content.metadata.method, &content.examples, device)?;
         let (calibration, cross_validation) =
             (content.metadata.calibration, content.metadata.cross_validation.clone());
@@ -152,6 +177,14 @@ impl<B: Backend> AdaptedModel<B> {
     /// When the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result {
         self.unfitted.content(self.calibration, self.cross_validation.clone()).write(path.as_ref())
+    }
+
+    /// The content of the [file](Self::write).
+    ///
+    /// # Errors
+    /// When there is more than a file can hold.
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
+        self.unfitted.content(self.calibration, self.cross_validation.clone()).encode()
     }
 
     /// Classifies pictures.

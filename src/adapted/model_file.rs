@@ -95,8 +95,31 @@ struct Versioned<T> {
     parameters: Option<Vec<(String, Vec<usize>)>>,
 }
 
+/// Source of the weights of a published network.
+#[derive(Clone, Copy)]
+pub(super) enum Weights<'a, B: Backend> {
+    /// The place that the model notes, or the cache.
+    Noted,
+    /// This file.
+    File(&'a Path),
+    /// This network, which has them, if there is one.
+    Loaded(Option<&'a PretrainedBackbone<B>>),
+}
+
+impl<'a, B: Backend> From<Option<&'a Path>> for Weights<'a, B> {
+    fn from(file: Option<&'a Path>) -> Self {
+        file.map_or(Self::Noted, Self::File)
+    }
+}
+
 impl Content {
     pub(super) fn write(self, path: &Path) -> Result {
+        let written = self.encode().and_then(|bytes| files::replace(path, &bytes));
+        written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
+    }
+
+    /// The content of the file.
+    pub(super) fn encode(self) -> io::Result<Vec<u8>> {
         let Self { metadata, mut examples, parameters, thumbnails, digests } = self;
         let mut format = metadata.backbone.as_ref().map_or(WITHOUT_NETWORK, |_| WITHOUT_PARAMETERS);
         let mut list = None;
@@ -106,35 +129,34 @@ impl Content {
             values.resize(values.len().next_multiple_of(examples.length()), 0.0);
             let mut rows = classes(&examples);
             rows.push((PARAMETERS.to_owned(), values));
-            examples = Features::new(examples.length(), rows)?;
+            examples = Features::new(examples.length(), rows).map_err(io::Error::other)?;
         }
-        let text = serde_json::to_string(&Versioned { format, metadata, parameters: list });
-        let result = text.map_err(io::Error::other).and_then(|text| {
-            let created_by = concat!("fewshot ", env!("CARGO_PKG_VERSION"));
-            let mut features =
-                examples.with_metadata("created_by", created_by).with_metadata(KEY, text);
-            if thumbnails.iter().any(Option::is_some) {
-                features =
-                    features.with_metadata(THUMBNAILS, encoded(&thumbnails, MOST_OF_THUMBNAILS)?);
-            }
-            if digests.iter().any(Option::is_some) {
-                let digests: Vec<_> = digests.into_iter().map(Option::unwrap_or_default).collect();
-                features = features.with_metadata(DIGESTS, serde_json::to_string(&digests)?);
-            }
-            files::replace(path, &features.to_safetensors()?)
-        });
-        result.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
+        let text = serde_json::to_string(&Versioned { format, metadata, parameters: list })?;
+        let created_by = concat!("fewshot ", env!("CARGO_PKG_VERSION"));
+        let mut features =
+            examples.with_metadata("created_by", created_by).with_metadata(KEY, text);
+        if thumbnails.iter().any(Option::is_some) {
+            features =
+                features.with_metadata(THUMBNAILS, encoded(&thumbnails, MOST_OF_THUMBNAILS)?);
+        }
+        if digests.iter().any(Option::is_some) {
+            let digests: Vec<_> = digests.into_iter().map(Option::unwrap_or_default).collect();
+            features = features.with_metadata(DIGESTS, serde_json::to_string(&digests)?);
+        }
+        features.to_safetensors()
     }
 
     /// The examples with the network that embedded them, if there is one, with these weights if its own are not in the file `path`.
     pub(super) fn unfitted<B: Backend>(
         self,
         path: &Path,
-        weights: Option<&Path>,
+        weights: Weights<'_, B>,
         device: &B::Device,
     ) -> Result<UnfittedModel<B>> {
         let source = match &self.metadata.backbone {
-            None if weights.is_some() => return Err(AdaptedModelError::NoNetwork),
+            None if matches!(weights, Weights::File(_)) => {
+                return Err(AdaptedModelError::NoNetwork);
+            }
             None => EmbeddingSource::OtherProgram(device.clone()),
             Some(origin) => {
                 let backbone = self.backbone(origin, path, weights, device)?;
@@ -163,12 +185,22 @@ impl Content {
         &self,
         origin: &BackboneOrigin,
         path: &Path,
-        weights: Option<&Path>,
+        weights: Weights<'_, B>,
         device: &B::Device,
     ) -> Result<PretrainedBackbone<B>> {
         let network = match origin {
-            BackboneOrigin::Published(id) => return PretrainedBackbone::find(id, weights, device),
-            BackboneOrigin::Trained(_) if weights.is_some() => {
+            BackboneOrigin::Published(id) => {
+                return match weights {
+                    Weights::Noted => PretrainedBackbone::find(id, None, device),
+                    Weights::File(file) => PretrainedBackbone::find(id, Some(file), device),
+                    Weights::Loaded(Some(network)) => network.noted_as(id),
+                    Weights::Loaded(None) => {
+                        let (backbone, sha256) = (id.name.clone(), id.sha256.clone());
+                        Err(AdaptedModelError::WeightsNeeded { backbone, sha256 })
+                    }
+                };
+            }
+            BackboneOrigin::Trained(_) if matches!(weights, Weights::File(_)) => {
                 return Err(AdaptedModelError::OwnWeights { path: path.to_owned() });
             }
             BackboneOrigin::Trained(network) => network,
@@ -187,7 +219,11 @@ impl Content {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let bytes = fs::read(path)
             .map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })?;
-        Self::parse(&bytes, path)
+        Self::decode(&bytes, path)
+    }
+
+    pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Self> {
+        Self::parse(bytes, path)
             .map_err(|reason| AdaptedModelError::NoModel { path: path.to_owned(), reason })
     }
 
@@ -263,7 +299,30 @@ impl<B: Backend> UnfittedModel<B> {
         device: &B::Device,
     ) -> Result<Self> {
         let path = path.as_ref();
-        Content::read(path)?.unfitted(path, weights, device)
+        Content::read(path)?.unfitted(path, weights.into(), device)
+    }
+
+    /// Reads the content of a model's file, whose name is `name`. The weights of a published network are those of
+    /// `network`; where the file has its own, `network` is of no account.
+    ///
+    /// # Errors
+    /// When the content is no model or one of a later version, and when the network is another than the model's, or absent.
+    pub fn decode(
+        content: &[u8],
+        name: impl AsRef<Path>,
+        network: Option<&PretrainedBackbone<B>>,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let name = name.as_ref();
+        Content::decode(content, name)?.unfitted(name, Weights::Loaded(network), device)
+    }
+
+    /// The content of the [file](Self::write).
+    ///
+    /// # Errors
+    /// When there is more than a file can hold.
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
+        self.content(Calibration::default(), None).encode()
     }
 
     /// Writes the file, whole or not at all. [`AdaptedModel::write`](super::AdaptedModel::write) has the calibration

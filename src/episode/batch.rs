@@ -192,10 +192,20 @@ impl<B: Backend> EpisodeBatch<B> {
         }
     }
 
+    /// True of tasks with queries; mini-batches of images have none.
+    pub(crate) fn has_queries(&self) -> bool {
+        match &self.drawn {
+            Some(drawn) => drawn.sizes.queries > 0,
+            None => self.query_labels.dims()[1] > 0,
+        }
+    }
+
     /// Images of support and queries of each task, `[t, n + q, c, h, w]`.
     pub fn joined(&self) -> Tensor<B, 5> {
         match &self.drawn {
             Some(drawn) => drawn.images(drawn.call.examples.clone()),
+            // Backends of accelerators join no empty tensors.
+            None if !self.has_queries() => self.support.images.clone(),
             None => Tensor::cat(vec![self.support.images.clone(), self.queries.clone()], 1),
         }
     }
@@ -212,7 +222,10 @@ impl<B: Backend> EpisodeBatch<B> {
     pub fn base_labels(&self) -> Option<Tensor<B, 2, Int>> {
         let classes: Vec<_> = self.classes()?.iter().map(|&class| class as i32).collect();
         let [support, queries] = self.labels();
-        let labels = Tensor::cat(vec![support, queries], 1);
+        let labels = match self.has_queries() {
+            true => Tensor::cat(vec![support, queries], 1),
+            false => support,
+        };
         let shape = [self.tasks(), self.ways()];
         let classes: Tensor<B, 2, Int> = uploaded(classes, shape, &labels.device());
         Some(classes.gather(1, labels))
@@ -355,7 +368,11 @@ impl<B: Backend> EpisodeBatch<B> {
         let part = |pixels, examples| {
             let images = scaled::<B>(dataset, pixels, device);
             let [_, c, h, w] = images.dims();
-            images.reshape([episodes.len(), examples, c, h, w])
+            // In a reshape, 0 stands for the dimension as it is.
+            match examples {
+                0 => Tensor::empty([episodes.len(), 0, c, h, w], device),
+                _ => images.reshape([episodes.len(), examples, c, h, w]),
+            }
         };
         let batch = Self::from(EpisodeTensors {
             support: Support {

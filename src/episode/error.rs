@@ -23,6 +23,12 @@ pub enum EpisodeError {
     /// A class too small for an episode of varied size.
     #[error("an episode of varied size needs 2 examples a class, class {class} has 1")]
     NoQuery { class: String },
+    /// Mini-batches without an image.
+    #[error("a mini-batch needs at least one image")]
+    NoImages,
+    /// Fewer images than a mini-batch has.
+    #[error("a mini-batch of {images} images needs as many, the split has {actual}")]
+    NotEnoughImages { images: usize, actual: usize },
     /// A list of episodes that cannot be read or written, or has none.
     #[error("{}: {reason}", path.display())]
     List { path: PathBuf, reason: String },

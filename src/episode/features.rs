@@ -139,7 +139,9 @@ impl FeatureSampler {
     pub fn query_counts(&self) -> QueryCounts {
         match self.plan {
             Plan::Fixed { counts, .. } => counts,
-            Plan::Varied { .. } | Plan::Listed(_) => QueryCounts::Balanced,
+            Plan::Varied { .. } | Plan::MiniBatches { .. } | Plan::Listed(_) => {
+                QueryCounts::Balanced
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod error;
 mod features;
 mod kind;
 mod list;
+mod mini_batch;
 mod mixing;
 mod placement;
 mod plan;

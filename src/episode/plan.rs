@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::class_set::ClassSet;
 use super::{
     BatchSizes, Episode, EpisodeError, EpisodeList, EpisodeSizes, Protocol, QueryCounts, draw,
-    varied,
+    mini_batch, varied,
 };
 use crate::random::{Purpose, Stream};
 
@@ -14,6 +14,8 @@ pub(super) enum Plan {
     Fixed { protocol: Protocol, counts: QueryCounts, seed: u64 },
     /// Episodes of the rule in [`varied`].
     Varied { seed: u64 },
+    /// Mini-batches of images of all classes, by the rule in [`mini_batch`].
+    MiniBatches { images: usize, seed: u64 },
     /// The episodes of a list.
     Listed(EpisodeList),
 }
@@ -32,6 +34,7 @@ impl Plan {
                 draw::check(set, *protocol, needed)
             }
             Self::Varied { .. } => varied::check(set),
+            Self::MiniBatches { images, .. } => mini_batch::check(set, *images),
             Self::Listed(list) => list.check(set),
         }
     }
@@ -48,6 +51,7 @@ impl Plan {
                 draw::episode(set, protocol.shots, &queries, &mut random)
             }
             Self::Varied { seed } => varied::episode(set, *seed, index),
+            Self::MiniBatches { images, seed } => mini_batch::episode(set, *images, *seed, index),
             Self::Listed(list) => list.episode(index).clone(),
         }
     }
@@ -57,6 +61,7 @@ impl Plan {
         match self {
             Self::Fixed { protocol, .. } => EpisodeSizes::Fixed(*protocol),
             Self::Varied { .. } => EpisodeSizes::Varied,
+            Self::MiniBatches { images, .. } => EpisodeSizes::MiniBatch { images: *images },
             Self::Listed(list) => list.sizes(),
         }
     }
@@ -66,6 +71,7 @@ impl Plan {
         match self {
             Self::Fixed { protocol, .. } => Some((*protocol).into()),
             Self::Varied { .. } => None,
+            Self::MiniBatches { images, .. } => Some(mini_batch::protocol(*images).into()),
             Self::Listed(list) => list.batch_sizes(),
         }
     }
@@ -75,6 +81,7 @@ impl Plan {
         match self {
             Self::Fixed { protocol, .. } => *protocol,
             Self::Varied { .. } => varied::largest(set),
+            Self::MiniBatches { images, .. } => mini_batch::protocol(*images),
             Self::Listed(list) => list.largest(),
         }
     }
@@ -82,7 +89,7 @@ impl Plan {
     /// The list, if episodes come from one.
     pub(super) fn list(&self) -> Option<&EpisodeList> {
         match self {
-            Self::Fixed { .. } | Self::Varied { .. } => None,
+            Self::Fixed { .. } | Self::Varied { .. } | Self::MiniBatches { .. } => None,
             Self::Listed(list) => Some(list),
         }
     }
@@ -90,7 +97,9 @@ impl Plan {
     /// The seed; none of a list.
     pub(super) fn seed(&self) -> Option<u64> {
         match self {
-            Self::Fixed { seed, .. } | Self::Varied { seed } => Some(*seed),
+            Self::Fixed { seed, .. } | Self::Varied { seed } | Self::MiniBatches { seed, .. } => {
+                Some(*seed)
+            }
             Self::Listed(_) => None,
         }
     }
@@ -100,6 +109,9 @@ impl Plan {
         match self {
             Self::Fixed { protocol, seed, .. } => json!({ "protocol": protocol, "seed": seed }),
             Self::Varied { seed } => json!({ "protocol": "varied", "seed": seed }),
+            Self::MiniBatches { images, seed } => {
+                json!({ "protocol": { "mini_batch": images }, "seed": seed })
+            }
             Self::Listed(list) => json!({ "protocol": { "listed": list.digest() } }),
         }
     }

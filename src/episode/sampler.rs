@@ -75,6 +75,23 @@ impl EpisodeSampler {
     /// Most classes of an episode of [`varied`](Self::varied) size.
     pub const MOST_VARIED_WAYS: usize = super::varied::MOST_WAYS;
 
+    /// A sampler of mini-batches of `images` images of all classes, in random order, for the classical training of a
+    /// [`BaseClassifier`](crate::learners::BaseClassifier). An epoch shows each image once, in each quarter turn where turns
+    /// are drawn; its last mini-batch ends with the first images of the next epoch.
+    ///
+    /// A mini-batch is an episode in which every image is a labelled example of a way of its own, without queries. Training on
+    /// episodes refuses it, and a test panics.
+    ///
+    /// # Errors
+    /// When `images` is zero, or more than an epoch has.
+    pub fn mini_batches(
+        dataset: impl ClassDataset + 'static,
+        images: usize,
+        seed: u64,
+    ) -> Result<Self, EpisodeError> {
+        Self::with_plan(dataset, Plan::MiniBatches { images, seed })
+    }
+
     /// A sampler of the episodes of `list`, in their order. Index `i` is the list's episode `i`.
     ///
     /// # Errors
@@ -390,6 +407,10 @@ impl TaskSource for EpisodeSampler {
 
     fn has_equal_sizes(&self) -> bool {
         self.batch_sizes().is_some()
+    }
+
+    fn has_queries(&self) -> bool {
+        !matches!(self.plan, Plan::MiniBatches { .. })
     }
 
     /// `None` where an image looks different each time that it is shown.

@@ -7,7 +7,7 @@ use super::{Episode, Protocol};
 /// Sizes of the episodes of a sampler.
 ///
 /// It is written with the fields `ways`, `shots` and `queries`, `null` where they differ, and `sampling`: `fixed`,
-/// `varied` or `listed`.
+/// `varied`, `listed` or `mini_batch`, then with the field `images`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub enum EpisodeSizes {
@@ -15,6 +15,11 @@ pub enum EpisodeSizes {
     Fixed(Protocol),
     /// Drawn for each episode by the rule of [`EpisodeSampler::varied`](super::EpisodeSampler::varied).
     Varied,
+    /// Mini-batches of [images of all classes](super::EpisodeSampler::mini_batches).
+    MiniBatch {
+        /// Images in a mini-batch.
+        images: usize,
+    },
     /// Sizes in a [list](super::EpisodeList) whose episodes or classes differ.
     Listed,
 }
@@ -26,6 +31,8 @@ struct Fields {
     queries: Option<usize>,
     #[serde(default)]
     sampling: Sampling,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    images: Option<usize>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -34,6 +41,7 @@ enum Sampling {
     #[default]
     Fixed,
     Varied,
+    MiniBatch,
     Listed,
 }
 
@@ -44,9 +52,14 @@ impl From<EpisodeSizes> for Fields {
             ways: protocol.map(|protocol| protocol.ways),
             shots: protocol.map(|protocol| protocol.shots),
             queries: protocol.map(|protocol| protocol.queries),
+            images: match sizes {
+                EpisodeSizes::MiniBatch { images } => Some(images),
+                _ => None,
+            },
             sampling: match sizes {
                 EpisodeSizes::Fixed(_) => Sampling::Fixed,
                 EpisodeSizes::Varied => Sampling::Varied,
+                EpisodeSizes::MiniBatch { .. } => Sampling::MiniBatch,
                 EpisodeSizes::Listed => Sampling::Listed,
             },
         }
@@ -57,6 +70,10 @@ impl TryFrom<Fields> for EpisodeSizes {
     type Error = &'static str;
 
     fn try_from(fields: Fields) -> Result<Self, Self::Error> {
+        if let (Sampling::MiniBatch, images) = (&fields.sampling, fields.images) {
+            let images = images.ok_or("a mini-batch has a number of images")?;
+            return Ok(Self::MiniBatch { images });
+        }
         match (fields.sampling, fields.ways, fields.shots, fields.queries) {
             (Sampling::Varied, ..) => Ok(Self::Varied),
             (Sampling::Listed, ..) => Ok(Self::Listed),
@@ -73,7 +90,7 @@ impl EpisodeSizes {
     pub fn protocol(self) -> Option<Protocol> {
         match self {
             Self::Fixed(protocol) => Some(protocol),
-            Self::Varied | Self::Listed => None,
+            Self::Varied | Self::MiniBatch { .. } | Self::Listed => None,
         }
     }
 }
@@ -83,6 +100,7 @@ impl fmt::Display for EpisodeSizes {
         match self {
             Self::Fixed(protocol) => protocol.fmt(f),
             Self::Varied => f.write_str("varied ways and shots"),
+            Self::MiniBatch { images } => write!(f, "mini-batches of {images} images"),
             Self::Listed => f.write_str("listed ways and shots"),
         }
     }
@@ -155,13 +173,17 @@ mod tests {
     #[test]
     fn sizes_read_as_they_are_written() {
         let protocol = Protocol::new(5, 1);
-        for sizes in [EpisodeSizes::Fixed(protocol), EpisodeSizes::Varied, EpisodeSizes::Listed] {
+        let mini_batch = EpisodeSizes::MiniBatch { images: 64 };
+        let fixed = EpisodeSizes::Fixed(protocol);
+        for sizes in [fixed, EpisodeSizes::Varied, mini_batch, EpisodeSizes::Listed] {
             let written = serde_json::to_value(sizes).unwrap();
             assert_eq!(serde_json::from_value::<EpisodeSizes>(written).unwrap(), sizes);
         }
         let earlier = json!({"ways": 5, "shots": 1, "queries": 15});
         let read: EpisodeSizes = serde_json::from_value(earlier).unwrap();
         assert_eq!(read, EpisodeSizes::Fixed(protocol));
-        assert!(serde_json::from_value::<EpisodeSizes>(json!({"ways": 5})).is_err());
+        for incomplete in [json!({"ways": 5}), json!({"sampling": "mini_batch"})] {
+            assert!(serde_json::from_value::<EpisodeSizes>(incomplete).is_err());
+        }
     }
 }

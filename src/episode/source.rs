@@ -82,6 +82,11 @@ pub trait TaskSource {
         true
     }
 
+    /// True of tasks with queries, by which a test judges a learner.
+    fn has_queries(&self) -> bool {
+        true
+    }
+
     /// The sampler, where tasks are nothing but its episodes: a test then needs each of their images
     /// only once.
     fn episodes(&self) -> Option<&EpisodeSampler> {

@@ -184,7 +184,9 @@ where
         if self.checkpointing == Checkpointing::Segments && self.encoder.segments() < 2 {
             return Err(AdaptError::OneSegment { architecture: self.encoder.architecture() });
         }
-        let Some(classes) = &self.classes else { return Ok(()) };
+        let Some(classes) = &self.classes else {
+            return if batch.has_queries() { Ok(()) } else { Err(AdaptError::NoQueries) };
+        };
         let count = classes.config().classes;
         match batch.classes() {
             Some(labels) if labels.iter().all(|class| *class < count) => Ok(()),

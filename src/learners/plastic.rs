@@ -111,6 +111,9 @@ where
     }
 
     fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
+        if !batch.has_queries() {
+            return Err(AdaptError::NoQueries);
+        }
         self.check_ways(batch.ways())
     }
 }

@@ -109,7 +109,8 @@ impl Evaluator {
     /// Tests a classifier.
     ///
     /// # Panics
-    /// If images lie in a file that cannot be read, of which [`run_shared`](Self::run_shared) makes an error.
+    /// If images lie in a file that cannot be read, of which [`run_shared`](Self::run_shared) makes an error; and where tasks
+    /// have no queries.
     pub fn run<B: Backend>(
         &self,
         learner: &impl Learner<B>,
@@ -123,6 +124,9 @@ impl Evaluator {
     ///
     /// # Errors
     /// When the processes do not reach each other, or the data cannot be read.
+    ///
+    /// # Panics
+    /// Where tasks have no queries, as those of [`mini_batches`](EpisodeSampler::mini_batches).
     pub fn run_shared<B: Backend>(
         &self,
         learner: &impl Learner<B>,
@@ -170,6 +174,9 @@ impl Evaluator {
     ///
     /// # Errors
     /// When the processes do not reach each other, or the data cannot be read.
+    ///
+    /// # Panics
+    /// Where tasks have no [queries](TaskSource::has_queries).
     pub fn score_shared<B: Backend, T: TaskSource>(
         &self,
         learner: &impl Learner<B, T::Kind>,
@@ -177,6 +184,7 @@ impl Evaluator {
         device: &B::Device,
         communicator: &dyn Communicator,
     ) -> Result<Score, EvaluationError> {
+        assert!(source.has_queries(), "a test needs tasks with queries");
         let batch = source.test_batch_size();
         let batches = self.episodes.div_ceil(batch);
         let first = |rank: usize| (batches * rank / communicator.size() * batch).min(self.episodes);

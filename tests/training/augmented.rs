@@ -81,16 +81,36 @@ fn a_queue_changes_no_bit() {
     );
 }
 
-/// A classically trained encoder, on mixed images.
+/// A classically trained encoder, on mini-batches of mixed images.
 fn classical() -> (impl MetaLearner<B>, EpisodeSampler) {
     let config = Conv4Config::omniglot().with_channels(4);
     let device = Default::default();
     B::seed(&device, 3);
     let mixing = Mixing { mixup: Some(0.5), cutmix: Some(1.0) };
-    let sampler = episodes().with_mixing(mixing).unwrap();
+    let sampler = EpisodeSampler::mini_batches(glyphs().train, 20, 1).unwrap();
+    let sampler = sampler.with_augmentation(augmentation()).unwrap().with_mixing(mixing).unwrap();
     let classes = BaseClassifierConfig::new(config.features(), sampler.base_classes());
     let learner = EmbeddingLearner::with_head(config.init::<B>(&device), SimpleShot::new());
     (learner.with_base_classifier(classes.init(&device)), sampler)
+}
+
+#[test]
+fn learners_of_episodes_refuse_mini_batches_and_tests_do() {
+    let mini_batches = || EpisodeSampler::mini_batches(glyphs().train, 5, 1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let device = Default::default();
+    let network = Classifier::new(Conv4Config::omniglot().init::<B>(&device), 64, 5, &device);
+    let maml = Maml::new(network, InnerLoop::new(1, 0.4)).unwrap();
+    let refused = [
+        trained(learner(), folder.path(), mini_batches(), SMALL),
+        trained(maml, folder.path(), mini_batches(), SMALL),
+    ];
+    for refused in refused {
+        let told = refused.unwrap_err().to_string();
+        assert!(told.contains("mini-batches of images are for classical training"), "{told}");
+    }
+    let test = || Evaluator::new(2).run::<Flex>(&learner().valid(), &mini_batches(), &device);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(test)).is_err());
 }
 
 #[test]

@@ -19,7 +19,8 @@ pub(crate) const TRAIN_HELP: &str = "\
 Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the best device.
 
 A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., test \
-episodes --ways etc. The learner with the best validation is tested on test classes; validation uses running \
+episodes --ways etc. Classical training (--train classify) has mini-batches of --batch-size images in place of episodes. The learner \
+with the best validation is tested on test classes; validation uses running \
 batch-norm statistics, except of maml and its relatives.
 
 --protocol varied draws sizes anew for each episode, as Meta-Dataset (Triantafillou et al. 2020): from 5 to 50 \
@@ -103,16 +104,15 @@ pub(crate) struct TrainArgs {
     /// 100]
     #[arg(long, value_name = "Q")]
     pub(crate) queries: Option<usize>,
-    /// Classes in a training episode [default: 20, of --train classify 64, or all if there are fewer; of
-    /// maml, its relatives and plastic --ways, which it must be]
+    /// Classes in a training episode [default: 20, or all if there are fewer; of maml, its relatives and
+    /// plastic --ways, which it must be]
     #[arg(long, value_name = "W")]
     pub(crate) train_ways: Option<usize>,
-    /// Labelled examples of each class in a training episode [default: --shots, of --train classify 1, of
-    /// reptile see below], or points of a sinusoid [default: 10]
+    /// Labelled examples of each class in a training episode [default: --shots, of reptile see below], or
+    /// points of a sinusoid [default: 10]
     #[arg(long, value_name = "K")]
     pub(crate) train_shots: Option<usize>,
-    /// Queries of each class in a training episode [default: 5; of --train classify 3; of maml and its
-    /// relatives see below]
+    /// Queries of each class in a training episode [default: 5; of maml and its relatives see below]
     #[arg(long, value_name = "Q")]
     pub(crate) train_queries: Option<usize>,
     /// Optimizer steps [default: 600, for sinusoids 70000]; of reptile, and of schedules that end
@@ -151,7 +151,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "NORM")]
     pub(crate) clip_norm: Option<f64>,
     /// Score of a query, of protonet alone: squared-euclidean or cosine
-    /// [default: squared-euclidean]
+    /// [default: squared-euclidean, where --encoder has weights cosine]
     #[arg(long)]
     pub(crate) metric: Option<Metric>,
     /// Seed of parameters and episodes
@@ -192,7 +192,7 @@ pub(crate) struct TrainArgs {
 pub(crate) enum TrainOn {
     /// The loss of a few-shot task
     Episodes,
-    /// The loss of a classifier of all training classes; an episode is a mini-batch
+    /// The loss of a classifier of all training classes, on mini-batches of their images
     Classify,
 }
 
@@ -209,6 +209,10 @@ pub(crate) struct ClassicalArgs {
     /// has nothing that episodes train]
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) train: Option<TrainOn>,
+    /// Images in a mini-batch, of which a step has --meta-batch; an epoch shows every training image once, in random order
+    /// [default: 256, or all if there are fewer]
+    #[arg(long, value_name = "N", value_parser = count(1..))]
+    pub(crate) batch_size: Option<usize>,
     /// Layer that computes the logits of training classes [default: linear]
     #[arg(long, value_name = "KIND", value_parser = one_of([
         ("linear", "A linear layer", BaseLogits::Linear),

@@ -38,7 +38,8 @@ impl ClassicalArgs {
             (_, None | Some(TrainOn::Episodes)) => false,
         };
         if !classify {
-            return match first_given!(self, base_logits, label_smoothing, rotation_loss) {
+            return match first_given!(self, batch_size, base_logits, label_smoothing, rotation_loss)
+            {
                 Some(option) => Err(usage!("{option} is for --train classify")),
                 None => Ok(None),
             };

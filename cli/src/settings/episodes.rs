@@ -59,13 +59,18 @@ pub(crate) const VARIED: &str = "--protocol varied, which draws the sizes of eac
 /// The list that leaves nothing to be given.
 pub(crate) const LISTED: &str = "--episodes FILE, which has all of the episodes";
 
-/// Refuses the options of training that `--protocol varied` has no use for. Mini-batches of classical training are
-/// no tasks, so that their sizes are given.
+/// Refuses the sizes that mini-batches of classical training and `--protocol varied` have no use for.
 pub(crate) fn refuse_sizes_of_training(args: &TrainArgs, classical: bool) -> Result {
+    let of_training = first_given!(args, train_ways, train_shots, train_queries);
+    if classical {
+        refuse_sizes(
+            of_training.clone(),
+            "--train classify, whose mini-batches have --batch-size images",
+        )?;
+    }
     if args.sampling.protocol != Some(Sampling::Varied) {
         return Ok(());
     }
-    let of_training = first_given!(args, train_ways, train_shots, train_queries);
     let at_once = first_given!(args.scale, auto_batch, micro_batch);
     let of_training = of_training.or(at_once).filter(|_| !classical);
     refuse_sizes(first_given!(args, ways, shots, queries).or(of_training), VARIED)
@@ -74,7 +79,9 @@ pub(crate) fn refuse_sizes_of_training(args: &TrainArgs, classical: bool) -> Res
 fn sampling_of(test: &EpisodeSampler) -> Sampling {
     match test.sizes() {
         EpisodeSizes::Varied => Sampling::Varied,
-        EpisodeSizes::Fixed(_) | EpisodeSizes::Listed => Sampling::Fixed,
+        EpisodeSizes::Fixed(_) | EpisodeSizes::MiniBatch { .. } | EpisodeSizes::Listed => {
+            Sampling::Fixed
+        }
     }
 }
 

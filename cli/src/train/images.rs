@@ -1,14 +1,15 @@
-use fewshot::data::{ClassDataset, QuarterTurn, Split, Splits};
+use fewshot::data::{ClassDataset, ImageSet, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, TaskSource};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::MetaLearner;
+use fewshot::metric::Metric;
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 
-use crate::args::{EncoderSpec, Sampling, TrainArgs};
+use crate::args::{EncoderSpec, TrainArgs};
 use crate::backend::Balanced;
 use crate::checkpoint;
 use crate::data_spec::{FolderOptions, ImageSpec};
-use crate::method::Benchmark;
+use crate::method::{Benchmark, Method};
 use crate::prelude::*;
 use crate::report::evaluated;
 use crate::settings::{
@@ -62,7 +63,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         image,
         test,
         sampling: args.sampling.protocol.unwrap_or_default(),
-        metric: args.metric.unwrap_or_default(),
+        metric: args.metric.unwrap_or_else(|| default_metric(args)),
         inner,
         classical: None,
         augment: AugmentSettings::new(&args.augment, image)?,
@@ -122,6 +123,16 @@ fn image_size_of_weights(args: &TrainArgs, old: Option<&RunSettings>) -> Result<
     }
 }
 
+/// Squared distances; of an encoder with weights cosines. Its embeddings are longer than those of drawn weights, so that squared
+/// distances of them begin with losses in the hundreds, whose gradients destroy what the weights know.
+fn default_metric(args: &TrainArgs) -> Metric {
+    let has_weights = args.network.encoder.as_ref().is_some_and(EncoderSpec::has_weights);
+    match args.method {
+        Method::Protonet if has_weights => Metric::Cosine,
+        _ => Metric::default(),
+    }
+}
+
 /// Refuses weights of `--encoder` that those of `--from` would take the place of.
 fn refuse_two_beginnings(args: &TrainArgs) -> Result {
     let has_weights = args.network.encoder.as_ref().is_some_and(EncoderSpec::has_weights);
@@ -154,10 +165,8 @@ fn tasks(
 ) -> Result<Tasks<EpisodeSampler>> {
     let defaults = settings.method.defaults(Benchmark::for_image(settings.image));
     let classify = settings.classical.is_some();
-    let shots = args.train_shots.or(classify.then_some(1)).or(defaults.shots);
-    let shots = shots.unwrap_or(settings.test.shots);
+    let shots = args.train_shots.or(defaults.shots).unwrap_or(settings.test.shots);
     let (ways, queries, meta_batch) = match settings.inner {
-        None if classify => (64.min(splits.train.classes()), 3, 1),
         None if settings.has_outputs() => (settings.test.ways, 5, 4),
         None => (20.min(splits.train.classes()), 5, 1),
         Some(_) => (settings.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
@@ -172,9 +181,11 @@ fn tasks(
     }
     let place = |sampler: EpisodeSampler| sampler.with_data_on(args.data_on);
     let train = Protocol::new(ways, shots).with_queries(args.train_queries.unwrap_or(queries));
-    let of_training = if classify { Sampling::Fixed } else { settings.sampling };
-    let train = place(sampled(splits.train, of_training, train, args.seed)?);
-    let train = settings.augment.train(train)?;
+    let train = match classify {
+        true => mini_batches(args, splits.train)?,
+        false => sampled(splits.train, settings.sampling, train, args.seed)?,
+    };
+    let train = settings.augment.train(place(train))?;
     let drawn = TestRule::Drawn(settings.sampling, settings.test);
     let test = match args.eval_episodes.list() {
         Some(path) => TestRule::Listed(path.to_path_buf()),
@@ -190,6 +201,15 @@ fn tasks(
     }
     let meta_batch = args.meta_batch.unwrap_or(meta_batch);
     Ok(Tasks { train, validation: validation.ok(), test, meta_batch })
+}
+
+/// Images in a mini-batch of classical training, unless there are fewer.
+const BATCH_SIZE: usize = 256;
+
+fn mini_batches(args: &TrainArgs, images: ImageSet) -> Result<EpisodeSampler> {
+    let examples: usize = (0..images.classes()).map(|class| images.examples(class)).sum();
+    let batch_size = args.classical.batch_size.unwrap_or(BATCH_SIZE.min(examples));
+    Ok(EpisodeSampler::mini_batches(images, batch_size, args.seed)?)
 }
 
 /// Defaults of the steps, and of the steps between validations and between checkpoints.
@@ -249,6 +269,7 @@ impl LearnerJob for ImageRun<'_> {
             "meta_batch": tasks.meta_batch,
             "on": if settings.classical.is_some() { "all training classes" } else { "episodes" },
             "batch_norm": match settings.inner {
+                None if settings.classical.is_some() => "mini-batch",
                 None => "support and query in one batch",
                 Some(inner) if inner.batch.is_some() => "mini-batches of support and query",
                 Some(_) => "support and query in batches of their own",

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use super::inner_loop::adaptive;
 use super::pictures::{BLUE, GREEN, RED, draw, text};
-use super::{code, fewshot, json, small, stderr};
+use super::{classical, code, fewshot, json, small, stderr};
 
 /// Pixels along a side of the run's images.
 const SIDE: usize = 20;
@@ -205,7 +205,7 @@ fn ink_on_paper_is_taken_by_a_run_on_glyphs() {
     let folder = TempDir::new().unwrap();
     let run = folder.path().join("run");
     assert_eq!(
-        code(&small(&run, &["--method", "logistic", "--train", "classify", "--steps", "2"])),
+        code(&classical(&run, &["--method", "logistic", "--train", "classify", "--steps", "2"])),
         Some(0)
     );
     draw(&folder.path().join("support/a"), [20; 3], 3);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{code, complaint, fewshot, json, small, stderr, untimed};
+use super::{classical, code, complaint, fewshot, json, small, stderr, untimed};
 
 fn config(run: &Path) -> Value {
     serde_json::from_slice(&fs::read(run.join("config.json")).unwrap()).unwrap()
@@ -50,7 +50,7 @@ fn images_are_mixed_in_classical_training() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let options = ["--method", "simpleshot", "--mixup", "0.2", "--cutmix", "1"];
-    json(&small(&run, &options));
+    json(&classical(&run, &options));
     assert_eq!(config(&run)["user"]["augment"]["mixing"]["cutmix"], 1.0);
 }
 

@@ -10,9 +10,13 @@ use super::{SMALL, code, fewshot, image_folder, json, stderr};
 
 /// A run of so few steps that a large network takes little longer than a small one.
 fn run(folder: &Path, data: &str, more: &[&str]) -> std::process::Output {
-    let words = ["--data", data, "--ways", "2", "--train-ways", "2", "--queries", "1"];
+    let sizes = ["--train-ways", "2", "--train-queries", "1"];
+    brief(folder, data, &[&sizes[..], more].concat())
+}
+
+fn brief(folder: &Path, data: &str, more: &[&str]) -> std::process::Output {
+    let words = ["--data", data, "--ways", "2", "--queries", "1", "--validate-every", "100"];
     let pace = ["--steps", "2", "--eval-episodes", "2", "--validation-episodes", "1"];
-    let pace = [&pace[..], &["--train-queries", "1", "--validate-every", "100"]].concat();
     fewshot(&[&["train", "--json", "--out", text(folder)], &words[..], &pace, more].concat())
 }
 
@@ -76,7 +80,7 @@ fn places_of_a_residual_network_are_compared_after_its_training_as_a_classifier(
     let [base, parts] = ["base", "run"].map(|name| folder.path().join(name));
     let options = ["--encoder", "resnet10", "--grey", "--image-size", "40", "--steps", "1"];
     let more = |more: &[&'static str]| [&options[..], more].concat();
-    json(&run(&base, &data, &more(&["--method", "simpleshot"])));
+    json(&brief(&base, &data, &more(&["--method", "simpleshot", "--batch-size", "4"])));
     let from = ["--method", "dn4", "--from", text(&base)];
     json(&run(&parts, &data, &[&options[..], &from].concat()));
     assert_eq!(losses(&parts).len(), 1);

@@ -3,9 +3,9 @@
 use std::fs;
 
 use fewshot::data::Features;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{code, complaint, fewshot, json, small, stderr};
+use super::{classical, code, complaint, fewshot, json, small, stderr, untimed};
 
 /// What a wrong use is answered by.
 fn usage(output: &std::process::Output) -> String {
@@ -17,8 +17,10 @@ fn usage(output: &std::process::Output) -> String {
 fn a_head_is_put_on_the_encoder_of_a_run() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let trained = json(&small(&run, &["--method", "simpleshot", "--label-smoothing", "0.1"]));
-    assert_eq!(trained["protocol"]["train"]["on"], "all training classes");
+    let trained = json(&classical(&run, &["--method", "simpleshot", "--label-smoothing", "0.1"]));
+    let train = &trained["protocol"]["train"];
+    assert_eq!(train["on"], "all training classes");
+    assert_eq!((&train["sampling"], &train["images"]), (&json!("mini_batch"), &json!(15)));
     assert_eq!(trained["protocol"]["transductive"], false);
     let run = run.to_str().unwrap();
     let eval =
@@ -44,16 +46,14 @@ fn a_head_is_put_on_the_encoder_of_a_run() {
 #[test]
 fn episodes_or_classes_train_what_they_can() {
     let folder = tempfile::tempdir().unwrap();
+    let brief = ["--steps", "2", "--eval-episodes", "2"];
     let run = |name: &str, options: &[&str]| {
-        let brief = ["--steps", "2", "--eval-episodes", "2"];
         small(&folder.path().join(name), &[&brief[..], options].concat())
     };
     let told = json(&run("r2d2", &["--method", "r2d2"]));
     assert_eq!(told["protocol"]["train"]["on"], "episodes");
-    let told = json(&run(
-        "cosine",
-        &["--method", "baseline++", "--base-logits", "cosine", "--rotation-loss", "0.5"],
-    ));
+    let cosine = ["--method", "baseline++", "--base-logits", "cosine", "--rotation-loss", "0.5"];
+    let told = json(&classical(&folder.path().join("cosine"), &[&brief[..], &cosine].concat()));
     assert_eq!(told["protocol"]["train"]["on"], "all training classes");
     let refused = [
         (&["--method", "tim-gd"][..], "eval RUN --method tim-gd"),
@@ -63,11 +63,27 @@ fn episodes_or_classes_train_what_they_can() {
         (&["--method", "simpleshot", "--label-smoothing", "1"], "below 1"),
         (&["--method", "simpleshot", "--rotation-loss=-1"], "from 0 on"),
         (&["--method", "simpleshot", "--inner-steps", "3"], "no inner loop"),
+        (&["--method", "simpleshot"], "--train-ways is not for --train classify"),
+        (&["--method", "protonet", "--batch-size", "64"], "--batch-size is for --train classify"),
     ];
     for (options, wanted) in refused {
         let told = usage(&run("refused", options));
         assert!(told.contains(wanted), "{options:?}: {told}");
     }
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn mini_batches_are_gathered_on_a_device_as_on_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--method", "simpleshot", "--backend", "wgpu", "--steps", "3"];
+    let [device, host] = ["device", "host"].map(|data_on| {
+        let run = folder.path().join(data_on);
+        let report = json(&classical(&run, &[&options[..], &["--data-on", data_on]].concat()));
+        assert_eq!(report["data_on"], data_on);
+        untimed(&run)
+    });
+    assert_eq!(device, host);
 }
 
 #[test]
@@ -76,7 +92,7 @@ fn features_are_written_and_tested_on() {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (run, test, base, bars) =
         (at("run"), at("test.safetensors"), at("base.safetensors"), at("bars.svg"));
-    json(&small(run.as_ref(), &["--method", "simpleshot"]));
+    json(&classical(run.as_ref(), &["--method", "simpleshot"]));
     for (part, to) in [("test", &test), ("train", &base)] {
         let told = fewshot(&["embed", &run, "--part", part, "--to", to]);
         assert_eq!(code(&told), Some(0), "{}", stderr(&told));

@@ -78,6 +78,12 @@ fn small(folder: &Path, more: &[&str]) -> Output {
     fewshot(&[&SMALL[..], &[folder.to_str().unwrap()], more].concat())
 }
 
+/// The same as classical training.
+fn classical(folder: &Path, more: &[&str]) -> Output {
+    let batch = ["train", "--batch-size", "15"];
+    fewshot(&[&batch, &SMALL[5..], &[folder.to_str().unwrap()], more].concat())
+}
+
 /// The metrics of a run without how long its steps took.
 fn untimed(run: &Path) -> String {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
@@ -146,6 +152,7 @@ fn the_help_of_training_documents_the_contract() {
         "--train-ways",
         "--train-shots",
         "--train-queries",
+        "--batch-size",
         "--steps",
         "--meta-batch",
         "--lr",

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{SMALL, code, complaint, fewshot, json, small, stderr, untimed};
+use super::{SMALL, classical, code, complaint, fewshot, json, small, stderr, untimed};
 
 fn config(run: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(run.join("config.json")).unwrap()).unwrap()
@@ -79,7 +79,7 @@ fn training_starts_where_another_one_ended() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let base = path("base");
-    json(&small(&base, &["--method", "simpleshot", "--steps", "2"]));
+    json(&classical(&base, &["--method", "simpleshot", "--steps", "2"]));
     let from = ["--from", base.to_str().unwrap(), "--method", "meta-baseline", "--steps", "4"];
     let output = small(&path("run"), &from);
     json(&output);
@@ -114,10 +114,11 @@ fn training_starts_where_another_one_ended() {
 fn a_recipe_has_two_stages() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let small = "--train-ways 5 --train-queries 2 --steps 2 --validation-episodes 2 --queries 2 --eval-episodes 2";
+    let small = "--steps 2 --validation-episodes 2 --queries 2 --eval-episodes 2";
     let recipe = format!(
         "learner = \"Meta-Baseline\"\npaper = \"Chen et al. 2021\"\ndata = \"glyphs\"\n\
-         base = \"--method simpleshot {small}\"\ntrain = \"--method meta-baseline {small}\"\n\
+         base = \"--method simpleshot --batch-size 15 {small}\"\n\
+         train = \"--method meta-baseline --train-ways 5 --train-queries 2 {small}\"\n\
          seeds = [3]\n[[test]]\noptions = \"--episodes 2\"\n"
     );
     fs::write(path("two.toml"), recipe).unwrap();

@@ -1,5 +1,8 @@
 //! AMX where there is none.
 
+// Beside the real ones.
+#![allow(missing_docs)]
+
 use std::convert::Infallible;
 
 use super::amx_convolution::BlockProduct;

@@ -13,6 +13,7 @@ pub use normalization::Normalization;
 pub use record::{AnyEncoderRecord, AnyEncoderRecordItem};
 
 use std::path::Path;
+use std::rc::Rc;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -150,6 +151,15 @@ impl<B: Backend> AnyEncoder<B> {
     /// When the file cannot be read, or has the weights of another network.
     pub fn load_weights(self, file: &Path) -> Result<Self, WeightsError> {
         let network = map_network!(self.network, network => network.load_weights(file)?);
+        Ok(Self { network, ..self })
+    }
+
+    /// The same with the content of a file; `name` is the one in errors.
+    ///
+    /// # Errors
+    /// The reasons are those of [`load_weights`](Self::load_weights).
+    pub fn decode_weights(self, content: Rc<[u8]>, name: &Path) -> Result<Self, WeightsError> {
+        let network = map_network!(self.network, network => network.decode_weights(content, name)?);
         Ok(Self { network, ..self })
     }
 

@@ -6,6 +6,7 @@ mod read;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use burn::module::Module;
 use burn::tensor::DType;
@@ -14,7 +15,7 @@ use burn_store::{ApplyError, BurnToPyTorchAdapter, ModuleSnapshot, PyTorchToBurn
 use safetensors::tensor::{Dtype, TensorView};
 
 use branch::{Branch, fullest, shapes};
-use read::{read, unreadable};
+use read::{Snapshots, decode, read, unreadable};
 
 /// A file whose weights a network does not take. Names of tensors are spelled as in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,35 +124,16 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
     /// A [`WeightsError`] with the file, and the names that do not fit.
     fn load_weights(self, file: &Path) -> Result<Self, WeightsError> {
         let given = read(file)?;
-        let own = shapes(&self);
-        let prefixes = fullest(&own, given.keys().map(String::as_str), Self::parameter_name);
-        let all = prefixes.into_iter().map(|prefix| Branch { file, prefix });
-        let (fitting, refused): (Vec<_>, Vec<_>) = all
-            .map(|branch| Ok((branch.fit(self.clone(), &given)?, branch.prefix.to_owned())))
-            .partition(Result::is_ok);
-        let mut fitting = fitting.into_iter().flatten();
-        let Some(((mut network, tensors), prefix)) = fitting.next() else {
-            return Err(refused.into_iter().find_map(Result::err).expect("a prefix was tried"));
-        };
-        let mut prefixes = vec![prefix];
-        for ((_, other), prefix) in fitting {
-            if !branch::same(&tensors, &other).map_err(unreadable(file))? {
-                prefixes.push(prefix);
-            }
-        }
-        if prefixes.len() > 1 {
-            return Err(WeightsError::Ambiguous { file: file.to_owned(), prefixes });
-        }
-        // So that what was drawn goes as the tensors of the file come.
-        drop(self);
-        let done = network.apply(tensors, None, Some(Box::new(PyTorchToBurnAdapter)), false);
-        match done.errors.into_iter().next() {
-            None => Ok(network),
-            Some(ApplyError::LoadError { path, message }) => {
-                Err(unreadable(file)(format!("{path}: {message}")))
-            }
-            Some(error) => Err(unreadable(file)(error)),
-        }
+        with_tensors(self, &given, file)
+    }
+
+    /// The same with the content of a file; `name` is the one in errors.
+    ///
+    /// # Errors
+    /// The reasons are those of [`load_weights`](Self::load_weights).
+    fn decode_weights(self, content: Rc<[u8]>, name: &Path) -> Result<Self, WeightsError> {
+        let given = decode(content, name)?;
+        with_tensors(self, &given, name)
     }
 
     /// Writes the weights to a safetensors file in f32, under the names and in the shapes that PyTorch has for them.
@@ -171,5 +153,42 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
             views.push((name, view.map_err(io::Error::other)?));
         }
         safetensors::serialize_to_file(views, None, file).map_err(io::Error::other)
+    }
+}
+
+/// The network with the tensors of a file.
+fn with_tensors<B: Backend, M: Pretrained<B>>(
+    network: M,
+    given: &Snapshots,
+    file: &Path,
+) -> Result<M, WeightsError> {
+    let own = shapes(&network);
+    let prefixes = fullest(&own, given.keys().map(String::as_str), M::parameter_name);
+    let all = prefixes.into_iter().map(|prefix| Branch { file, prefix });
+    let (fitting, refused): (Vec<_>, Vec<_>) = all
+        .map(|branch| Ok((branch.fit(network.clone(), given)?, branch.prefix.to_owned())))
+        .partition(Result::is_ok);
+    let mut fitting = fitting.into_iter().flatten();
+    let Some(((mut fitted, tensors), prefix)) = fitting.next() else {
+        return Err(refused.into_iter().find_map(Result::err).expect("a prefix was tried"));
+    };
+    let mut prefixes = vec![prefix];
+    for ((_, other), prefix) in fitting {
+        if !branch::same(&tensors, &other).map_err(unreadable(file))? {
+            prefixes.push(prefix);
+        }
+    }
+    if prefixes.len() > 1 {
+        return Err(WeightsError::Ambiguous { file: file.to_owned(), prefixes });
+    }
+    // So that what was drawn goes as the tensors of the file come.
+    drop(network);
+    let done = fitted.apply(tensors, None, Some(Box::new(PyTorchToBurnAdapter)), false);
+    match done.errors.into_iter().next() {
+        None => Ok(fitted),
+        Some(ApplyError::LoadError { path, message }) => {
+            Err(unreadable(file)(format!("{path}: {message}")))
+        }
+        Some(error) => Err(unreadable(file)(error)),
     }
 }

@@ -90,3 +90,9 @@ pub(super) fn read_at(file: &File, mut out: &mut [u8], mut at: u64) -> io::Resul
     }
     Ok(())
 }
+
+/// The same where there are no files.
+#[cfg(not(any(unix, windows)))]
+pub(super) fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

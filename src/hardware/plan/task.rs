@@ -52,7 +52,10 @@ impl Activations {
     ) -> Self {
         let both = task.support + task.queries;
         let [support, queries, joint] =
-            [task.support, task.queries, both].map(|examples| network.cost(examples, route));
+            [task.support, task.queries, both].map(|examples| match examples {
+                0 => Cost::default(),
+                _ => network.cost(examples, route),
+            });
         let source = Provenance::Modelled;
         let all = Self { support, queries, joint, source, checkpointing, route };
         let known = match (checkpointing, route) {

@@ -66,7 +66,11 @@ where
     fn check(&self, batch: &Batch<B, N>) -> Result<(), AdaptError> {
         let support = N::Kind::support(batch);
         self.check_size(N::Kind::outputs(support))?;
-        self.check_size(N::Kind::queries_of(batch, 0..1).targets.dims()[2])?;
+        let [_, queries, outputs] = N::Kind::queries_of(batch, 0..1).targets.dims();
+        if queries == 0 {
+            return Err(AdaptError::NoQueries);
+        }
+        self.check_size(outputs)?;
         if self.settings.inner.order == Order::First {
             return Ok(());
         }

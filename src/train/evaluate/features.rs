@@ -111,7 +111,7 @@ impl FeatureTest {
     /// `observer` is called several times a second, unless single episodes take longer.
     ///
     /// # Errors
-    /// The error of `observer`.
+    /// The error is the one of `observer`.
     pub fn try_run<B: Backend, E>(
         &self,
         head: &impl Head<B>,

@@ -1,17 +1,16 @@
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{BufReader, Read, Seek};
-use std::rc::Rc;
+use std::io::{Read, Seek};
 
+use super::source::Source;
 use super::state_dict::{StateDict, pickle};
 use super::{Order, Place, Step, Stored, beyond, text};
 use crate::pickle::Node;
 
 /// Tensors of a file that PyTorch has written before 1.6: pickles of a number, a version and sizes of types, of the
 /// tensors, and of the keys of the storages, which follow in this order, each after the number of its elements.
-pub(super) fn tensors(file: &Rc<File>) -> Step<BTreeMap<String, Stored>> {
-    let length = file.metadata().map_err(text)?.len();
-    let mut reader = BufReader::new(&**file);
+pub(super) fn tensors(file: &Source) -> Step<BTreeMap<String, Stored>> {
+    let length = file.length().map_err(text)?;
+    let mut reader = file.reader().map_err(text)?;
     for _ in 0..3 {
         pickle(&mut reader)?;
     }

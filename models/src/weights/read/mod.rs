@@ -3,12 +3,13 @@
 mod layout;
 mod legacy;
 mod safetensors;
+mod source;
 mod state_dict;
 mod zipped;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -20,14 +21,27 @@ use super::WeightsError;
 use super::arranged::in_f32;
 use crate::pickle::Step;
 use layout::Layout;
+use source::Source;
+
+/// Tensors by name.
+pub(super) type Snapshots = BTreeMap<String, TensorSnapshot>;
 
 /// All tensors of a file, by name.
 ///
 /// # Errors
 /// Where a tensor is not wholly in the file, also one that no network takes.
-pub(super) fn read(file: &Path) -> Result<BTreeMap<String, TensorSnapshot>, WeightsError> {
-    let opened = Rc::new(File::open(file).map_err(unreadable(file))?);
-    let tensors = stored(&opened).map_err(unreadable(file))?;
+pub(super) fn read(file: &Path) -> Result<Snapshots, WeightsError> {
+    let opened = File::open(file).map_err(unreadable(file))?;
+    snapshots(&Source::Disk(Rc::new(opened)), file)
+}
+
+/// The same of the content of a file of this name.
+pub(super) fn decode(content: Rc<[u8]>, name: &Path) -> Result<Snapshots, WeightsError> {
+    snapshots(&Source::Memory(content), name)
+}
+
+fn snapshots(source: &Source, name: &Path) -> Result<Snapshots, WeightsError> {
+    let tensors = stored(source).map_err(unreadable(name))?;
     Ok(tensors.into_iter().map(|(name, tensor)| (name, tensor.snapshot())).collect())
 }
 
@@ -41,10 +55,10 @@ const LEGACY: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19
 /// Where tar archives have their name.
 const TAR: usize = 257;
 
-fn stored(file: &Rc<File>) -> Step<BTreeMap<String, Stored>> {
+fn stored(file: &Source) -> Step<BTreeMap<String, Stored>> {
     let mut start = Vec::new();
-    (&**file).take(TAR as u64 + 5).read_to_end(&mut start).map_err(text)?;
-    (&**file).rewind().map_err(text)?;
+    let reader = file.reader().map_err(text)?;
+    reader.take(TAR as u64 + 5).read_to_end(&mut start).map_err(text)?;
     // A safetensors file begins with the length of its header, which is JSON.
     if start.get(8) == Some(&b'{') {
         safetensors::tensors(file)
@@ -61,7 +75,7 @@ fn stored(file: &Rc<File>) -> Step<BTreeMap<String, Stored>> {
 
 /// A tensor that lies in a file.
 struct Stored {
-    file: Rc<File>,
+    file: Source,
     place: Place,
     kind: DType,
     order: Order,
@@ -96,11 +110,12 @@ impl Stored {
         let (skipped, mut bytes) = ((span.start * size) as u64, vec![0; span.len() * size]);
         match self.place {
             Place::At(at) => {
-                (&*self.file).seek(SeekFrom::Start(at + skipped))?;
-                (&*self.file).read_exact(&mut bytes)?;
+                let mut reader = self.file.reader()?;
+                reader.seek(SeekFrom::Start(at + skipped))?;
+                reader.read_exact(&mut bytes)?;
             }
             Place::Packed(entry) => {
-                let mut archive = ZipArchive::new(BufReader::new(&*self.file))?;
+                let mut archive = ZipArchive::new(self.file.reader()?)?;
                 let mut entry = archive.by_index(entry)?;
                 io::copy(&mut entry.by_ref().take(skipped), &mut io::sink())?;
                 entry.read_exact(&mut bytes)?;

@@ -1,12 +1,11 @@
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
-use std::rc::Rc;
 
 use burn::tensor::DType;
 use safetensors::tensor::{Dtype, Metadata};
 
 use super::layout::Layout;
+use super::source::Source;
 use super::{Order, Place, Step, Stored, beyond, parameter_error, text};
 
 /// Bytes of a header, at most. That of a network of 10 000 tensors has one million.
@@ -15,10 +14,11 @@ const HEADER: u64 = 16 << 20;
 /// Bytes of the header's length.
 const PREFIX: u64 = 8;
 
-pub(super) fn tensors(file: &Rc<File>) -> Step<BTreeMap<String, Stored>> {
-    let length = file.metadata().map_err(text)?.len();
+pub(super) fn tensors(file: &Source) -> Step<BTreeMap<String, Stored>> {
+    let length = file.length().map_err(text)?;
+    let mut reader = file.reader().map_err(text)?;
     let mut prefix = [0; PREFIX as usize];
-    (&**file).read_exact(&mut prefix).map_err(text)?;
+    reader.read_exact(&mut prefix).map_err(text)?;
     let header = u64::from_le_bytes(prefix);
     if header > length - PREFIX {
         return Err(format!("its header has {header} bytes, the file {length}"));
@@ -27,7 +27,7 @@ pub(super) fn tensors(file: &Rc<File>) -> Step<BTreeMap<String, Stored>> {
         return Err(format!("its header has {header} bytes, at most {HEADER} are read"));
     }
     let mut bytes = vec![0; header as usize];
-    (&**file).read_exact(&mut bytes).map_err(text)?;
+    reader.read_exact(&mut bytes).map_err(text)?;
     let metadata: Metadata = serde_json::from_slice(&bytes).map_err(text)?;
 
     let start = PREFIX + header;

@@ -1,12 +1,11 @@
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::BufRead;
 use std::mem;
-use std::rc::Rc;
 
 use burn::tensor::DType;
 
 use super::layout::Layout;
+use super::source::Source;
 use super::{Order, Place, Stored, parameter_error};
 use crate::pickle::{Node, Objects, Step, Values, run};
 
@@ -56,7 +55,7 @@ impl StateDict {
     /// The error of the first tensor whose storage is absent, or has another size than the tensor declares.
     pub(super) fn stored(
         self,
-        file: &Rc<File>,
+        file: &Source,
         order: Order,
         mut place: impl FnMut(&Storage) -> Step<(Place, u64)>,
     ) -> Step<BTreeMap<String, Stored>> {

@@ -85,11 +85,18 @@ fn bytes(of: &[f32]) -> Vec<u8> {
 
 type Found = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
+/// The tensors of a file, or why it is refused: from a disk as from memory.
 fn found(content: &[u8]) -> Result<Found, String> {
     let folder = TempDir::new().unwrap();
     let file: PathBuf = folder.path().join("m.pth");
     fs::write(&file, content).unwrap();
-    let tensors = read(&file).map_err(|error| {
+    let [from_disk, from_memory] = [read(&file), decode(content.into(), &file)].map(values_of);
+    assert_eq!(from_disk, from_memory);
+    from_disk
+}
+
+fn values_of(tensors: Result<Snapshots, WeightsError>) -> Result<Found, String> {
+    let tensors = tensors.map_err(|error| {
         let text = error.to_string();
         text.split_once("m.pth: ").unwrap_or_else(|| panic!("{text}")).1.to_owned()
     })?;

@@ -1,14 +1,13 @@
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::rc::Rc;
 
 use zip::{CompressionMethod, ZipArchive};
 
+use super::source::{ReadSeek, Source};
 use super::state_dict::StateDict;
 use super::{Order, Place, Step, Stored, text};
 
-type Archive<'a> = ZipArchive<BufReader<&'a File>>;
+type Archive<'a> = ZipArchive<BufReader<Box<dyn ReadSeek + 'a>>>;
 
 /// Bytes of the pickle, at most.
 const PICKLE: u64 = 32 << 20;
@@ -17,9 +16,9 @@ const PICKLE: u64 = 32 << 20;
 const INFLATED: u64 = 64 << 20;
 
 /// Tensors of a file that PyTorch has written since 1.6.
-pub(super) fn tensors(file: &Rc<File>) -> Step<BTreeMap<String, Stored>> {
-    let length = file.metadata().map_err(text)?.len();
-    let mut archive = ZipArchive::new(BufReader::new(&**file))
+pub(super) fn tensors(file: &Source) -> Step<BTreeMap<String, Stored>> {
+    let length = file.length().map_err(text)?;
+    let mut archive = ZipArchive::new(file.reader().map_err(text)?)
         .map_err(|error| format!("its zip archive is cut or damaged: {error}"))?;
     let is_pickle = |name: &&str| *name == "data.pkl" || name.ends_with("/data.pkl");
     let pickle = archive.file_names().find(is_pickle).map(str::to_owned);

@@ -1,0 +1,72 @@
+//! A class of a model while its examples change.
+
+use std::collections::HashSet;
+
+use burn::tensor::backend::Backend;
+
+use super::unfitted::{THUMBNAIL_SIDE, Thumbnail};
+use super::{PretrainedBackbone, Result};
+use crate::data::{Picture, class_name};
+
+/// A class with the embeddings of its examples and the small pictures that there are of them.
+#[derive(Default)]
+pub(super) struct Class {
+    pub(super) name: String,
+    pub(super) rows: Vec<f32>,
+    pub(super) thumbnails: Vec<Option<Thumbnail>>,
+    pub(super) digests: Vec<Option<String>>,
+}
+
+impl Class {
+    /// Adds rows of `length` values that no row of the class equals bit for bit.
+    pub(super) fn add_distinct(&mut self, rows: &[f32], length: usize) {
+        let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        let mut known: HashSet<_> = self.rows.chunks_exact(length).map(bits).collect();
+        for row in rows.chunks_exact(length).filter(|row| known.insert(bits(row))) {
+            self.rows.extend(row);
+            self.thumbnails.push(None);
+            self.digests.push(None);
+        }
+    }
+
+    /// Removes one of its rows, of `length` values.
+    pub(super) fn remove(&mut self, row: usize, length: usize) {
+        self.rows.drain(row * length..(row + 1) * length);
+        self.thumbnails.remove(row);
+        self.digests.remove(row);
+    }
+}
+
+/// Place of the class of this plain name among others; if it is not there, it is put at the end.
+pub(super) fn place_of(classes: &mut Vec<Class>, name: &str) -> usize {
+    // Files of other versions may have names in other spellings of Unicode.
+    let is_same = |class: &Class| class_name(&class.name).is_ok_and(|other| other == name);
+    classes.iter().position(is_same).unwrap_or_else(|| {
+        classes.push(Class { name: name.to_owned(), ..Class::default() });
+        classes.len() - 1
+    })
+}
+
+/// Adds the pictures of a class whose digests it does not have yet.
+pub(super) fn add_pictures<B: Backend>(
+    classes: &mut Vec<Class>,
+    network: &PretrainedBackbone<B>,
+    class: &str,
+    pictures: Vec<(Picture, String)>,
+    thumbnail: impl Fn(&Picture) -> Option<Thumbnail>,
+) -> Result {
+    let place = place_of(classes, &class_name(class)?);
+    let class = &mut classes[place];
+    let mut known: HashSet<_> = class.digests.iter().flatten().cloned().collect();
+    let new = pictures.into_iter().filter(|(_, digest)| known.insert(digest.clone()));
+    let (pictures, digests): (Vec<Picture>, Vec<String>) = new.unzip();
+    class.rows.extend(network.embed(&pictures).0);
+    class.thumbnails.extend(pictures.iter().map(thumbnail));
+    class.digests.extend(digests.into_iter().map(Some));
+    Ok(())
+}
+
+/// The small picture of an example.
+pub(super) fn small(picture: &Picture) -> Option<Thumbnail> {
+    Some(picture.thumbnail(THUMBNAIL_SIDE).into())
+}
