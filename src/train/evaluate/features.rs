@@ -102,7 +102,10 @@ impl FeatureTest {
         device: &B::Device,
         observer: &dyn Fn(usize),
     ) -> FeatureEvaluation {
-        let observer = |done| Ok::<_, Infallible>(observer(done));
+        let observer = |done| {
+            observer(done);
+            Ok::<_, Infallible>(())
+        };
         let Ok(evaluation) = self.run_within(head, sampler, device, None, &observer);
         evaluation
     }
@@ -240,7 +243,10 @@ mod tests {
         for name in ["prototypes", "bd-cspn", "laplacian-shot", "pt-map", "tim-adm"] {
             let head = AnyHead::<Flex>::with_name(name, [2, 1, 1], &device).unwrap();
             let test = |launch, observer: &dyn Fn(usize)| {
-                let observer = |done| Ok::<_, Infallible>(observer(done));
+                let observer = |done| {
+                    observer(done);
+                    Ok::<_, Infallible>(())
+                };
                 let within = (launch, None);
                 FeatureTest::new(23)
                     .accuracies(&head, &sampler, &device, within, &observer)
