@@ -36,11 +36,14 @@ impl<'py> Embeddings<'py> {
         if !matches!(shape.len(), 2 | 3) {
             return Err(value_error(format!(
                 "{name} has the shape {}: embeddings are [n, d], those of several tasks [t, n, d]",
-                shown(shape)
+                shape_text(shape)
             )));
         }
         if shape.contains(&0) {
-            return Err(value_error(format!("{name} is empty: its shape is {}", shown(shape))));
+            return Err(value_error(format!(
+                "{name} is empty: its shape is {}",
+                shape_text(shape)
+            )));
         }
         let embeddings = Self { name, array: float32(&given)? };
         embeddings.check_finite(&given)?;
@@ -48,13 +51,13 @@ impl<'py> Embeddings<'py> {
     }
 
     /// The same of one task alone.
-    pub(crate) fn of_one_task(name: &'static str, value: &Bound<'py, PyAny>) -> PyResult<Self> {
+    pub(crate) fn single_task(name: &'static str, value: &Bound<'py, PyAny>) -> PyResult<Self> {
         let embeddings = Self::new(name, value)?;
         match embeddings.several_tasks() {
             false => Ok(embeddings),
             true => Err(value_error(format!(
                 "{name} has the shape {}: embeddings are [n, d]",
-                shown(embeddings.array.shape())
+                shape_text(embeddings.array.shape())
             ))),
         }
     }
@@ -170,7 +173,7 @@ pub(crate) fn in_order<'py>(
 }
 
 /// A shape as NumPy writes it.
-pub(crate) fn shown(shape: &[usize]) -> String {
+pub(crate) fn shape_text(shape: &[usize]) -> String {
     match shape {
         [one] => format!("({one},)"),
         several => {

@@ -113,7 +113,7 @@ pub(crate) fn labelled(
     embeddings: &Bound<'_, PyAny>,
     labels: &Bound<'_, PyAny>,
 ) -> PyResult<ClassFeatures> {
-    let embeddings = Embeddings::of_one_task(name, embeddings)?;
+    let embeddings = Embeddings::single_task(name, embeddings)?;
     let [_, rows, length] = embeddings.shape();
     let names = labels::names(labels, rows)?;
     let values = embeddings.to_vec()?;
@@ -129,7 +129,7 @@ fn by_class(classes: &Bound<'_, PyDict>) -> PyResult<ClassFeatures> {
     let mut rows = Vec::new();
     for (name, embeddings) in classes {
         let name = name.str()?.to_string();
-        let embeddings = Embeddings::of_one_task("a class of embeddings", &embeddings)?;
+        let embeddings = Embeddings::single_task("a class of embeddings", &embeddings)?;
         let [_, _, actual] = embeddings.shape();
         let expected = *length.get_or_insert(actual);
         if actual != expected {

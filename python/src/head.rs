@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use serde_json::{Map, Value};
 
 use crate::B;
-use crate::arrays::{Embeddings, shown};
+use crate::arrays::{Embeddings, shape_text};
 use crate::compute::computed;
 use crate::errors::value_error;
 use crate::labels::Labels;
@@ -61,7 +61,7 @@ impl Head {
         let settings = settings.map(object).transpose()?.unwrap_or_default();
         let head = Self { name, settings, maps };
         // Unknown settings and values of another type are refused here, those out of range when they are used.
-        settings_of(&head, maps.map_or(2, |maps| maps.iter().product()))?;
+        head.all_settings()?;
         Ok(head)
     }
 
@@ -74,15 +74,13 @@ impl Head {
     /// Settings as `fewshot eval --json` reports them.
     #[getter]
     fn settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let length = self.maps.map_or(2, |maps| maps.iter().product());
-        parsed(py, &settings_of(self, length)?)
+        parsed(py, &self.all_settings()?)
     }
 
     /// True where predictions of a query depend on the other queries of its task.
     #[getter]
     fn transductive(&self) -> PyResult<bool> {
-        let length = self.maps.map_or(2, |maps| maps.iter().product());
-        Ok(self.made(length)?.transductive())
+        Ok(self.made(self.any_length())?.transductive())
     }
 
     /// The class of each query: `[q]` in the dtype of the labels, or `[t, q]` of several tasks.
@@ -140,8 +138,7 @@ impl Head {
 
     /// The text of the settings.
     fn _shown(&self) -> PyResult<String> {
-        let length = self.maps.map_or(2, |maps| maps.iter().product());
-        Ok(settings_of(self, length)?.to_string())
+        Ok(self.all_settings()?.to_string())
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyType>, Arguments<'py>)> {
@@ -152,13 +149,23 @@ impl Head {
 }
 
 impl Head {
+    /// A length that embeddings may have: that of the maps, or any.
+    fn any_length(&self) -> usize {
+        self.maps.map_or(2, |maps| maps.iter().product())
+    }
+
+    /// The settings with their defaults.
+    fn all_settings(&self) -> PyResult<Value> {
+        Ok(self.made(self.any_length())?.settings())
+    }
+
     /// The head for embeddings of this length.
     pub(crate) fn made(&self, length: usize) -> PyResult<AnyHead<B>> {
         let maps = self.maps.unwrap_or([length, 1, 1]);
         if maps.iter().product::<usize>() != length {
             return Err(value_error(format!(
                 "embeddings have {length} values, maps of {} have {}",
-                shown(&maps),
+                shape_text(&maps),
                 maps.iter().product::<usize>()
             )));
         }
@@ -180,8 +187,8 @@ impl Head {
         if (tasks, several_tasks) != (asked, queries.several_tasks()) {
             return Err(value_error(format!(
                 "queries are of {}, the support of {}",
-                of_tasks(&queries),
-                of_tasks(&support)
+                task_count(&queries),
+                task_count(&support)
             )));
         }
         if actual != length {
@@ -263,16 +270,12 @@ fn best(logits: &[f32]) -> usize {
     (1..logits.len()).fold(0, better)
 }
 
-fn of_tasks(embeddings: &Embeddings<'_>) -> String {
+fn task_count(embeddings: &Embeddings<'_>) -> String {
     match (embeddings.several_tasks(), embeddings.shape()[0]) {
         (true, 1) => "1 task in a batch".to_owned(),
         (true, tasks) => format!("{tasks} tasks in a batch"),
         (false, _) => "a single task".to_owned(),
     }
-}
-
-fn settings_of(head: &Head, length: usize) -> PyResult<Value> {
-    Ok(head.made(length)?.settings())
 }
 
 /// A dictionary as an object of JSON.

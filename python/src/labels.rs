@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
 use crate::B;
-use crate::arrays::{as_array, numpy_function, shown};
+use crate::arrays::{as_array, numpy_function, shape_text};
 use crate::errors::{type_error, value_error};
 
 static UNIQUE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -37,8 +37,8 @@ impl<'py> Labels<'py> {
         if actual != expected {
             return Err(value_error(format!(
                 "labels have the shape {}: a support of this shape has labels of {}",
-                shown(actual),
-                shown(expected)
+                shape_text(actual),
+                shape_text(expected)
             )));
         }
         let (classes, places) = classes_and_places(&array)?;
@@ -98,7 +98,7 @@ pub(crate) fn names(value: &Bound<'_, PyAny>, rows: usize) -> PyResult<Vec<Strin
     if array.shape() != [rows] {
         return Err(value_error(format!(
             "labels have the shape {}: {rows} embeddings have labels of ({rows},)",
-            shown(array.shape())
+            shape_text(array.shape())
         )));
     }
     let names = array.call_method0("tolist")?.try_iter()?;

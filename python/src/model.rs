@@ -236,7 +236,7 @@ impl AdaptedModel {
 
     /// Values of embeddings that have the model's length.
     fn rows(&self, embeddings: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
-        let rows = Embeddings::of_one_task("embeddings", embeddings)?;
+        let rows = Embeddings::single_task("embeddings", embeddings)?;
         let expected = computed(embeddings.py(), || self.state().model.examples().length())?;
         match rows.shape() {
             [_, _, actual] if actual == expected => rows.to_vec(),
@@ -271,9 +271,9 @@ impl State {
                 return Err(value_error("path is needed: the model has no file yet"));
             }
         };
-        let shown = path.display();
+        let shown_path = path.display();
         let _lock = Lock::beside(&path, "fewshot in Python").map_err(|error| match error {
-            LockError::Held(by) => value_error(format!("{shown} is being changed by {by}")),
+            LockError::Held(by) => value_error(format!("{shown_path} is being changed by {by}")),
             LockError::Io(error) => file_error(&path, &error),
             error => exception(error),
         })?;
@@ -282,7 +282,7 @@ impl State {
             && hash(&path)? != file.sha256
         {
             return Err(value_error(format!(
-                "{shown} has been changed since it was opened: open it again, or save to another path"
+                "{shown_path} has been changed since it was opened: open it again, or save to another path"
             )));
         }
         self.model.write(&path).map_err(exception)?;

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyString};
 use rayon::prelude::*;
 
-use crate::arrays::{as_array, in_order, shown};
+use crate::arrays::{as_array, in_order, shape_text};
 use crate::compute::computed;
 use crate::errors::{exception, type_error, value_error};
 
@@ -102,9 +102,9 @@ fn one(place: usize, value: &Bound<'_, PyAny>) -> PyResult<Given> {
         return Ok(Given::File(path));
     }
     if is_pillow(value)? {
-        return of_pillow(place, value).map(Given::Pixels);
+        return from_pillow(place, value).map(Given::Pixels);
     }
-    of_array(place, value).map(Given::Pixels)
+    from_array(place, value).map(Given::Pixels)
 }
 
 /// True for an image of Pillow, which is asked only where a program has loaded it.
@@ -117,7 +117,7 @@ fn is_pillow(value: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// An image of Pillow, turned as the camera noted.
-fn of_pillow(place: usize, image: &Bound<'_, PyAny>) -> PyResult<Picture> {
+fn from_pillow(place: usize, image: &Bound<'_, PyAny>) -> PyResult<Picture> {
     let mode = image.getattr("mode")?.cast_into::<PyString>()?.to_string();
     if !MODES.contains(&mode.as_str()) {
         return Err(value_error(format!(
@@ -133,7 +133,7 @@ fn of_pillow(place: usize, image: &Bound<'_, PyAny>) -> PyResult<Picture> {
 }
 
 /// Bytes `[h, w]` of grey, or `[h, w, c]` with 1, 3 or 4 channels, of which the fourth is left out.
-fn of_array(place: usize, value: &Bound<'_, PyAny>) -> PyResult<Picture> {
+fn from_array(place: usize, value: &Bound<'_, PyAny>) -> PyResult<Picture> {
     let name = format!("picture {place}");
     let array = as_array(&name, value)?;
     let shape = array.shape().to_vec();
@@ -155,7 +155,7 @@ fn of_array(place: usize, value: &Bound<'_, PyAny>) -> PyResult<Picture> {
         _ => {
             return Err(value_error(format!(
                 "{name} has the shape {}: arrays of pictures are [h, w], or [h, w, c] with 1, 3 or 4 channels",
-                shown(&shape)
+                shape_text(&shape)
             )));
         }
     };
@@ -169,5 +169,6 @@ fn of_array(place: usize, value: &Bound<'_, PyAny>) -> PyResult<Picture> {
         .ok()
         .zip(high.ok())
         .and_then(|(width, height)| Picture::from_rgb(width, height, pixels.collect()));
-    picture.ok_or_else(|| value_error(format!("{name} is empty: its shape is {}", shown(&shape))))
+    picture
+        .ok_or_else(|| value_error(format!("{name} is empty: its shape is {}", shape_text(&shape))))
 }

@@ -110,7 +110,8 @@ fn learners_of_episodes_refuse_mini_batches_and_tests_do() {
         assert!(told.contains("mini-batches of images are for classical training"), "{told}");
     }
     let test = || Evaluator::new(2).run::<Flex>(&learner().valid(), &mini_batches(), &device);
-    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(test)).is_err());
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test)).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"a test needs tasks with queries"));
 }
 
 #[test]
