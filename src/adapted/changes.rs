@@ -165,22 +165,25 @@ impl<B: Backend> AdaptedModel<B> {
     /// If the model has no network, if there is no picture, and where the class has no [plain name](crate::data::class_name).
     pub fn with_pictures(self, name: &str, pictures: &[Picture]) -> Result<Self> {
         let name = class_name(name)?;
-        let (rows, length) = self.unfitted.source.picture_network()?.embed(pictures);
+        let network = self.unfitted.source.picture_network()?;
         if pictures.is_empty() {
             return Err(DataError::EmptyClass { class: name, expected: "pictures" }.into());
         }
-        let has_thumbnails = self.has_thumbnails();
+        let (rows, length) = network.embed(pictures);
         let mut classes = self.unfitted.all();
         let place = place_of(&mut classes, &name);
-        for (row, picture) in rows.chunks_exact(length).zip(pictures) {
-            let before = classes[place].digests.len();
-            classes[place].add_distinct(row, length);
-            if has_thumbnails && classes[place].digests.len() > before {
-                classes[place].thumbnails[before] = small(picture);
+        let class = &mut classes[place];
+        let before = class.digests.len();
+        let new = class.add_distinct(&rows, length);
+        if new.is_empty() {
+            return Ok(self);
+        }
+        if self.has_thumbnails() {
+            for (thumbnail, picture) in class.thumbnails[before..].iter_mut().zip(new) {
+                *thumbnail = small(&pictures[picture]);
             }
         }
-        let rows = classes.iter().map(|class| class.digests.len()).sum::<usize>();
-        if rows == self.examples().rows() { Ok(self) } else { self.changed(classes) }
+        self.changed(classes)
     }
 
     /// With these limits for pictures in files.

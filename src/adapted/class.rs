@@ -18,15 +18,20 @@ pub(super) struct Class {
 }
 
 impl Class {
-    /// Adds rows of `length` values that no row of the class equals bit for bit.
-    pub(super) fn add_distinct(&mut self, rows: &[f32], length: usize) {
+    /// Adds rows of `length` values that no row of the class equals bit for bit; returns their places among `rows`.
+    pub(super) fn add_distinct(&mut self, rows: &[f32], length: usize) -> Vec<usize> {
         let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         let mut known: HashSet<_> = self.rows.chunks_exact(length).map(bits).collect();
-        for row in rows.chunks_exact(length).filter(|row| known.insert(bits(row))) {
-            self.rows.extend(row);
-            self.thumbnails.push(None);
-            self.digests.push(None);
+        let mut places = Vec::new();
+        for (place, row) in rows.chunks_exact(length).enumerate() {
+            if known.insert(bits(row)) {
+                self.rows.extend(row);
+                self.thumbnails.push(None);
+                self.digests.push(None);
+                places.push(place);
+            }
         }
+        places
     }
 
     /// Removes one of its rows, of `length` values.
