@@ -12,7 +12,7 @@
 //! | [`batch_norm`](batch_norm()) | a pass for the moments and one that normalises; in its gradient likewise |
 //! | [`max_pool`](max_pool()), [`overlapping_max_pool`] | windows of 2x2, and of 3x3 two pixels apart; no indices are stored |
 //! | [`norm_relu`](norm_relu()) | on an accelerator: batch-norm, ReLU and max-pool, of which nothing but the result is written |
-//! | [`leaky_relu`](leaky_relu()) | a pass each way, on a host in the place of what it changes |
+//! | [`leaky_relu`](leaky_relu()), [`relu6`] | a pass each way, on a host in the place of what it changes |
 //! | [`global_avg_pool`](global_avg_pool()), [`global_avg_pool_lanes`] | the mean over all pixels |
 //! | [`linear`](linear()), [`product`] | nothing: a matrix product is fast as it is; in full f32 on every backend |
 //! | [`linear_stack`](linear_stack()) | linear layers with ReLU between them, of several tasks side by side |
@@ -140,7 +140,7 @@ pub use inference::fused_conv2d::fused_conv2d;
 pub use inference::fused_linear::{Activation, LinearEpilogue, fused_linear};
 pub use inference::layer_norm::layer_norm;
 pub use inverse_power::inverse_power;
-pub use leaky_relu::leaky_relu;
+pub use leaky_relu::{leaky_relu, relu6};
 pub use linear::{linear, product};
 pub use linear_stack::{LinearLayer, linear_stack};
 pub use max_pool::{max_pool, overlapping_max_pool};

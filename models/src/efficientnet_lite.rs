@@ -10,7 +10,7 @@ use fewshot_kernels::{FusedConvOptions, depthwise, depthwise_conv2d, fused_conv2
 
 use crate::encoder::{Differentiable, Encoder};
 use crate::nn::conv::{conv, conv_config, convolve, same_zeros};
-use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool, relu6};
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
 
@@ -118,10 +118,6 @@ fn same_padded<B: Backend>(
         1 => config.init(device),
         _ => config.with_padding(PaddingConfig2d::Same).init(device),
     }
-}
-
-fn relu6<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
-    x.clamp(RELU6[0], RELU6[1])
 }
 
 /// The window of a convolution that keeps the size up to the stride, and the bounds of what follows.

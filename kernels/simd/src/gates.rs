@@ -25,16 +25,20 @@ pub fn gate<S: Simd>(_: S, by: &[f32], values: &mut [f32]) {
     }
 }
 
-/// `x` where it is positive or NaN, `slope * x` elsewhere, for a slope from 0 to 1.
+/// `x` where it is positive or NaN, `slope * x` elsewhere, for a slope from 0 to 1; at most `most`, unless that is NaN.
 #[inline(always)]
-pub fn leaky<S: Simd>(_: S, slope: f32, x: &mut [f32]) {
-    x.iter_mut().for_each(|x| *x *= if *x <= 0.0 { slope } else { 1.0 });
+pub fn leaky<S: Simd>(_: S, slope: f32, most: f32, x: &mut [f32]) {
+    x.iter_mut().for_each(|x| {
+        let sloped = *x * if *x <= 0.0 { slope } else { 1.0 };
+        *x = if sloped >= most { most } else { sloped };
+    });
 }
 
-/// The values, as many as there are of `by`, where that is positive or NaN, `slope` times as much elsewhere.
+/// The values, as many as there are of `output`, times the slope where [`leaky`] gives that.
 #[inline(always)]
-pub fn leaky_by_sign<S: Simd>(_: S, slope: f32, by: &[f32], values: &mut [f32]) {
-    for (value, &by) in values[..by.len()].iter_mut().zip(by) {
-        *value *= if by <= 0.0 { slope } else { 1.0 };
+pub fn leaky_gate<S: Simd>(_: S, slope: f32, most: f32, output: &[f32], values: &mut [f32]) {
+    for (value, &output) in values[..output.len()].iter_mut().zip(output) {
+        let sloped = *value * if output <= 0.0 { slope } else { 1.0 };
+        *value = if output >= most { 0.0 } else { sloped };
     }
 }

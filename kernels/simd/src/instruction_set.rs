@@ -12,6 +12,7 @@ use super::avx2::Avx2;
 use super::avx512::Avx512;
 use super::contract::Contraction;
 use super::depthwise::Depthwise;
+use super::depthwise_tile::{TiledDepthwise, TiledMap};
 use super::epilogue::Activation;
 use super::gemm::Gemm;
 use super::moments::Correlation;
@@ -44,9 +45,13 @@ macro_rules! with_loops {
                 job: &Depthwise<'_>, padded: &mut [f32], out: &mut [MaybeUninit<f32>]);
             depthwise::depthwise_weight(
                 job: &Depthwise<'_>, dy: &[f32], padded: &mut [f32], sums: &mut [f32]);
+            depthwise_tile::depthwise_tile(
+                job: &TiledDepthwise<'_>, map: &TiledMap<'_>, out: &mut [f32]);
+            depthwise_tile::depthwise_tile_weight(
+                job: &TiledDepthwise<'_>, dy: &[f32], sums: &mut [f32]);
             gates::gate(by: &[f32], values: &mut [f32]);
-            gates::leaky(slope: f32, x: &mut [f32]);
-            gates::leaky_by_sign(slope: f32, by: &[f32], values: &mut [f32]);
+            gates::leaky(slope: f32, most: f32, x: &mut [f32]);
+            gates::leaky_gate(slope: f32, most: f32, output: &[f32], values: &mut [f32]);
             gates::rectify(x: &mut [f32]);
             gemm::gemm(job: &Gemm<'_>, out: (&mut [MaybeUninit<f32>], usize));
             gelu::activate_all(activation: Activation, x: &mut [f32]);

@@ -26,6 +26,8 @@ pub mod buffers;
 pub mod contract;
 pub mod convolution;
 pub mod depthwise;
+pub mod depthwise_maps;
+pub mod depthwise_tile;
 pub mod epilogue;
 pub mod exponential;
 pub mod filter;

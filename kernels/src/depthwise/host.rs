@@ -3,11 +3,11 @@
 use burn::tensor::ops::FloatTensor;
 
 use super::Depthwise;
-use super::cpu::DepthwiseShape;
 use crate::conv2d::Role;
 use crate::environment::chosen;
 use crate::host::{HostBackend, elements, write_like};
 use crate::registry::Runs;
+use fewshot_simd::depthwise_maps::DepthwiseShape;
 
 impl<H: HostBackend> Runs<Depthwise> for H {
     fn run(

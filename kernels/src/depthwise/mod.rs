@@ -1,18 +1,17 @@
 //! Convolution of each channel by itself, with both of its gradients.
 
 mod autodiff;
-pub(crate) mod cpu;
 mod host;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-use self::cpu::DepthwiseShape;
 use crate::conv2d::Role;
 use crate::host::{unwrap, wrap};
 use crate::inference::{FusedConvOptions, reference};
 use crate::registry::{self, Operation};
+use fewshot_simd::depthwise_maps::DepthwiseShape;
 
 /// A convolution of each channel by itself, as mobile networks have them. It can be differentiated twice.
 ///

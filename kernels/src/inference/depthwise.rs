@@ -3,10 +3,10 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
+use fewshot_simd::depthwise_maps::{DepthwiseShape, Epilogue};
 use fewshot_simd::instruction_set::InstructionSet;
 
 use super::{FusedConvOptions, reference};
-use crate::depthwise::cpu::{DepthwiseShape, Epilogue};
 use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
 use crate::registry::{self, Operation, Runs};

@@ -12,6 +12,7 @@ use crate::batch_norm::fused::{Normalised, normalised};
 use crate::channels::{per_channel, rows};
 use crate::conv2d::{ConvShape, Role};
 use crate::host::{unwrap, wrap};
+use crate::leaky_relu::Rectifier;
 use crate::max_pool::Windows;
 use crate::norm_relu::composed::scaled;
 use crate::norm_relu::rectified::Rectified;
@@ -46,24 +47,24 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         record::<B, C, 1>([&u], taken, move |g, _| [Some(B::pool_scatter(windows, x, g))])
     }
 
-    // The sign selects, as a pool does. That of the output is that of the input.
+    // The output selects, as a pool does: it tells the slope as its input would.
 
-    fn leaky(x: FloatTensor<Self>, slope: f64) -> FloatTensor<Self> {
+    fn leaky(x: FloatTensor<Self>, by: Rectifier) -> FloatTensor<Self> {
         record_owned::<B, C, _>(x, |x| {
-            let z = B::leaky(x, slope);
-            (z.clone(), move |g| B::leaky_by_sign(z, g, slope))
+            let z = B::leaky(x, by);
+            (z.clone(), move |g| B::leaky_gate(z, g, by))
         })
     }
 
-    fn leaky_by_sign(
-        by: FloatTensor<Self>,
+    fn leaky_gate(
+        at: FloatTensor<Self>,
         values: FloatTensor<Self>,
-        slope: f64,
+        by: Rectifier,
     ) -> FloatTensor<Self> {
-        let by = by.primitive;
+        let at = at.primitive;
         record_owned::<B, C, _>(values, |values| {
-            let leaky = B::leaky_by_sign(by.clone(), values, slope);
-            (leaky, move |g| B::leaky_by_sign(by, g, slope))
+            let gated = B::leaky_gate(at.clone(), values, by);
+            (gated, move |g| B::leaky_gate(at, g, by))
         })
     }
 

@@ -8,6 +8,7 @@ use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
 use crate::environment::chosen;
 use crate::host::{HostBackend, consume, elements, write_like, write_shape};
+use crate::leaky_relu::Rectifier;
 use crate::max_pool::Windows;
 
 impl<B: HostBackend> FusedLayers for B {
@@ -52,22 +53,23 @@ impl<B: HostBackend> FusedLayers for B {
         write_like::<B, 4>(&x, y, [n, c, rows, columns])
     }
 
-    fn leaky(x: FloatTensor<B>, slope: f64) -> FloatTensor<B> {
+    fn leaky(x: FloatTensor<B>, by: Rectifier) -> FloatTensor<B> {
         let (shape @ [_, _, h, w], device) = (x.shape().dims(), B::float_device(&x));
         let body = chosen();
-        let change = |_, x: &mut [f32]| body.leaky(slope as f32, x);
+        let change = |_, x: &mut [f32]| body.leaky(by.slope as f32, by.most_f32(), x);
         let y = consume::<B, _>(x, |x| channels::replace(x, h * w, change));
         write_shape::<B>(y, shape.into(), &device)
     }
 
-    fn leaky_by_sign(by: FloatTensor<B>, values: FloatTensor<B>, slope: f64) -> FloatTensor<B> {
-        let (shape @ [_, _, h, w], signs) = (by.shape().dims(), elements::<B>(&by));
+    fn leaky_gate(at: FloatTensor<B>, values: FloatTensor<B>, by: Rectifier) -> FloatTensor<B> {
+        let (shape @ [_, _, h, w], output) = (at.shape().dims(), elements::<B>(&at));
         let (body, plane) = (chosen(), h * w);
         let change = |p: usize, values: &mut [f32]| {
-            body.leaky_by_sign(slope as f32, &signs[p * plane..][..plane], values);
+            let output = &output[p * plane..][..plane];
+            body.leaky_gate(by.slope as f32, by.most_f32(), output, values);
         };
         let y = consume::<B, _>(values, |values| channels::replace(values, plane, change));
-        write_like::<B, 4>(&by, y, shape)
+        write_like::<B, 4>(&at, y, shape)
     }
 
     fn plane_mean(x: FloatTensor<B>, lanes: usize) -> FloatTensor<B> {

@@ -20,7 +20,7 @@ use crate::conv2d::shape::{ConvShape, Role};
 use crate::fallback::{all_taken, goes_into_f32};
 use crate::global_avg_pool::reference as average;
 use crate::host::{unwrap, wrap};
-use crate::leaky_relu::reference::by_sign;
+use crate::leaky_relu::{Rectifier, reference as relu};
 use crate::max_pool::Windows;
 use crate::norm_relu::composed;
 use crate::norm_relu::rectified::Rectified;
@@ -54,20 +54,20 @@ pub trait FusedLayers: Backend {
         u: FloatTensor<Self>,
     ) -> FloatTensor<Self>;
 
-    /// `x` where it is positive or NaN, `slope * x` elsewhere.
-    fn leaky(x: FloatTensor<Self>, slope: f64) -> FloatTensor<Self> {
-        Self::leaky_by_sign(x.clone(), x, slope)
+    /// The values of a rectifier. This and [`leaky_gate`](Self::leaky_gate) are Burn's own operations unless a backend
+    /// has better.
+    fn leaky(x: FloatTensor<Self>, by: Rectifier) -> FloatTensor<Self> {
+        unwrap(relu::rectified(wrap::<Self, 4>(x), by))
     }
 
-    /// `values` where `by` is positive or NaN, `slope` times as much elsewhere; linear in the values. Burn's own
-    /// operations unless a backend has better.
-    fn leaky_by_sign(
-        by: FloatTensor<Self>,
+    /// `values` times the slope of the rectifier where its output is `at`; linear in the values.
+    fn leaky_gate(
+        at: FloatTensor<Self>,
         values: FloatTensor<Self>,
-        slope: f64,
+        by: Rectifier,
     ) -> FloatTensor<Self> {
-        let [by, values] = [by, values].map(wrap::<Self, 4>);
-        unwrap(by_sign(by, values, slope))
+        let [at, values] = [at, values].map(wrap::<Self, 4>);
+        unwrap(relu::gated(at, values, by))
     }
 
     /// Mean of every plane, lane after lane: `[n, lanes * c, h, w]` to `[lanes, n, c]`.
@@ -148,7 +148,7 @@ function_table! {
         pub has_tf32: fn(&B::Device) -> bool,
         pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
         pub pool: fn(Windows, FloatTensor<B>) -> FloatTensor<B>,
-        pub leaky: fn(FloatTensor<B>, f64) -> FloatTensor<B>,
+        pub leaky: fn(FloatTensor<B>, Rectifier) -> FloatTensor<B>,
         pub plane_mean: fn(FloatTensor<B>, usize) -> FloatTensor<B>,
         pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
         pub batch_norm: fn(FloatTensor<B>, [FloatTensor<B>; 2], f64, Option<Rectified>)

@@ -16,7 +16,7 @@ pub use drop_block::drop_block;
 pub(crate) use dropout::{checked_drop_rate, is_drop_rate};
 pub use dropout::{drop_path, dropout};
 pub use fewshot_kernels::{
-    global_avg_pool, global_avg_pool_lanes, leaky_relu, max_pool, overlapping_max_pool,
+    global_avg_pool, global_avg_pool_lanes, leaky_relu, max_pool, overlapping_max_pool, relu6,
 };
 pub use film::{Film, FilmConfig};
 pub(crate) use layer_norm::LayerNorm;

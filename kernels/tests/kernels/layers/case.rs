@@ -6,7 +6,7 @@ use fewshot_kernels::conv_stack::Moments;
 use fewshot_kernels::norm_relu::Rectified;
 use fewshot_kernels::{
     NormStatistics, batch_norm, conv2d, global_avg_pool, global_avg_pool_lanes, leaky_relu, linear,
-    max_pool, norm_relu, overlapping_max_pool,
+    max_pool, norm_relu, overlapping_max_pool, relu6,
 };
 use fewshot_kernels::{
     batch_norm as norm, conv2d as conv, global_avg_pool as average, norm_relu as rectified,
@@ -33,6 +33,8 @@ pub enum Layer {
     AverageOfLanes(usize),
     /// `x`.
     LeakyRelu { slope: f64 },
+    /// `x`.
+    Relu6,
     /// `x`, `weight`, and `bias` where there is one.
     Linear,
 }
@@ -207,6 +209,10 @@ impl Case {
                 By::Reference => {
                     fewshot_kernels::leaky_relu::reference::leaky_relu(x(), slope).flatten(0, 3)
                 }
+            },
+            Layer::Relu6 => match by {
+                By::Kernels => relu6(x()).flatten(0, 3),
+                By::Reference => fewshot_kernels::leaky_relu::reference::relu6(x()).flatten(0, 3),
             },
             Layer::Linear => {
                 let [x, weight] = ["x", "weight"].map(|name| self.find::<B, 2>(name, leaves));

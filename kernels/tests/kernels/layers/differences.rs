@@ -28,6 +28,12 @@ pub fn gradients_are_central_differences<B: AutodiffBackend>() {
                 .with("x", |i, _| (i * 7 % 40) as f32 * 0.1 - 1.95),
             0.01,
         ),
+        // No value is nearer to a bound.
+        (
+            plain(Layer::Relu6, Layout::Contiguous, [1, 2, 5, 4])
+                .with("x", |i, _| (i * 7 % 40) as f32 * 0.25 - 1.9),
+            0.01,
+        ),
     ] {
         let moved = |by: f32| {
             let mut case = case.clone();

@@ -196,6 +196,23 @@ pub fn leaky_relus_equal_the_reference<B: AutodiffBackend>() {
             assert_equal_to_judge::<B>(&plain(layer, layout, x).with("x", zeros));
         }
     }
+    for x in [[1, 1, 1, 7], [2, 40, 21, 21]] {
+        // Every fifth value is at a bound, where the slope is zero.
+        let bounds = |i: usize, value: f32| match i % 10 {
+            0 => 0.0,
+            5 => 6.0,
+            _ => 4.0 * value,
+        };
+        let case = plain(Layer::Relu6, Layout::Contiguous, x).with("x", bounds);
+        assert_equal_to_judge::<B>(&case);
+        let actual = read(case.forward(By::Kernels, &case.leaves::<B::InnerBackend>()));
+        assert!(actual.iter().all(|value| (0.0..=6.0).contains(value)));
+    }
+    let case = plain(Layer::Relu6, Layout::Contiguous, [1, 1, 2, 2]);
+    let case = case.with("x", |i, _| [f32::NAN, 7.0, -2.0, f32::INFINITY][i]);
+    let actual = read(case.forward(By::Kernels, &case.leaves::<B::InnerBackend>()));
+    assert!(actual[0].is_nan());
+    assert_eq!(actual[1..], [6.0, 0.0, 6.0]);
     let case = plain(Layer::LeakyRelu { slope: 0.1 }, Layout::Contiguous, [1, 1, 2, 2]);
     let case = case.with("x", |i, _| [f32::NAN, 2.0, -2.0, f32::NEG_INFINITY][i]);
     let found = read(case.forward(By::Kernels, &case.leaves::<B::InnerBackend>()));
