@@ -223,11 +223,12 @@ mod files {
     #[test]
     fn a_single_tensor_has_the_labels_of_its_rows_in_the_metadata() {
         let rows = || [("x", Dtype::F32, vec![3, 2], f32s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))];
-        let with = |labels| written(&rows(), &[("labels", labels), ("model", "bert")]);
+        let with = |labels| written(&rows(), &[("labels", labels), ("maps", "1x2x1")]);
         let features = opened(&with(r#"["b", 7, "b"]"#)).unwrap();
+        assert_eq!(features.maps(), [1, 2, 1]);
         assert_eq!((features.class_name(0), features.class_name(1)), ("7", "b"));
         assert_eq!(features.values(), [3.0, 4.0, 1.0, 2.0, 5.0, 6.0]);
-        assert_eq!(features.metadata().keys().collect::<Vec<_>>(), ["model"]);
+        assert_eq!(features.metadata().keys().collect::<Vec<_>>(), ["maps"]);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f.safetensors");
         fs::write(&path, with(r#"["b", 7, "b"]"#)).unwrap();

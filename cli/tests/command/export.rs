@@ -90,6 +90,16 @@ fn what_cannot_be_exported_is_refused_in_a_line() {
 }
 
 #[test]
+fn a_network_in_low_precision_is_exported_in_f32_and_says_so() {
+    let (folder, _) = adapted_run(&["--precision", "bf16"]);
+    let to = folder.path().join("run.onnx");
+    let output = fewshot(&["export", text(&folder.path().join("run")), "--to", text(&to)]);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("products in bf16, the file in f32"), "{}", stderr(&output));
+    assert!(to.is_file());
+}
+
+#[test]
 fn a_model_without_a_network_is_not_exported() {
     let (folder, model) = of_embeddings();
     let to = folder.path().join("m.onnx");

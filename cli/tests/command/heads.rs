@@ -77,6 +77,8 @@ fn episodes_or_classes_train_what_they_can() {
 fn mini_batches_are_gathered_on_a_device_as_on_the_host() {
     let folder = tempfile::tempdir().unwrap();
     let options = ["--method", "simpleshot", "--backend", "wgpu", "--steps", "3"];
+    let tests = ["--validation-episodes", "1", "--eval-episodes", "2"];
+    let options = [&options[..], &tests].concat();
     let [device, host] = ["device", "host"].map(|data_on| {
         let run = folder.path().join(data_on);
         let report = json(&classical(&run, &[&options[..], &["--data-on", data_on]].concat()));
