@@ -227,8 +227,8 @@ impl Tiles<'_> {
         let write = |_: &(), [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
             let mut map = Buffer::zeros(self.size.iter().product::<usize>() * tile);
             let [mut sums, mut last] = [0; 2].map(|_| Buffer::stale(out * tile));
-            for (place, y) in zero_filled(y).chunks_mut(tile * out).enumerate() {
-                let first = task * planes + place * tile;
+            for (place, y) in y.chunks_mut(tile * out).enumerate() {
+                let (y, first) = (zero_filled(y), task * planes + place * tile);
                 let channel = first % channels;
                 self.interleave(first, &mut map);
                 let job = self.job(&map, &filters[channel..], channels + tile);
