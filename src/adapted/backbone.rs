@@ -268,13 +268,8 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// # Panics
     /// When these are not the values of whole images.
     pub fn embed_prepared(&self, images: Vec<f32>) -> (Vec<f32>, usize) {
-        let image = self.origin.preparation().image();
-        let (values, ImageShape { channels, height, width }) = (image.values(), image);
-        let encoded = |images: &[f32]| {
-            let shape = [images.len() / values, channels, height, width];
-            let images = Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device);
-            self.network.encode(images, BnStatistics::Running).into_data().iter::<f32>().collect()
-        };
+        let values = self.origin.preparation().image().values();
+        let encoded = |images: &[f32]| self.encode(images).into_data().iter::<f32>().collect();
         let rows: Vec<Vec<f32>> = match route::<B>() {
             // Maps of few pictures stay in the cache of a core; those of a batch do not.
             Route::Host(_) => {
@@ -287,6 +282,29 @@ impl<B: Backend> PretrainedBackbone<B> {
         let (rows, count) = (rows.concat(), images.len() / values);
         let length = rows.len().checked_div(count).unwrap_or(0);
         (rows, length)
+    }
+
+    /// Feature vectors of prepared pictures where no thread can wait for the device, as on a browser's graphics processor. The
+    /// arguments are those of [`embed_prepared`](Self::embed_prepared), as are the panics.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub async fn embed_prepared_async(&self, images: &[f32]) -> Result<Vec<f32>> {
+        let values = self.origin.preparation().image().values();
+        let mut rows = Vec::new();
+        for batch in images.chunks(BATCH * values) {
+            rows.extend(self.encode(batch).into_data_async().await?.iter::<f32>());
+        }
+        Ok(rows)
+    }
+
+    /// Feature vectors of one batch of prepared pictures, on the device.
+    fn encode(&self, images: &[f32]) -> Tensor<B, 2> {
+        let image = self.origin.preparation().image();
+        let (values, ImageShape { channels, height, width }) = (image.values(), image);
+        let shape = [images.len() / values, channels, height, width];
+        let images = Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device);
+        self.network.encode(images, BnStatistics::Running)
     }
 
     /// Images that a core of a host embeds at a time: several where weights are large beside what is made of an image.

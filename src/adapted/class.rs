@@ -2,10 +2,8 @@
 
 use std::collections::HashSet;
 
-use burn::tensor::backend::Backend;
-
-use super::unfitted::{THUMBNAIL_SIDE, Thumbnail};
-use super::{PretrainedBackbone, Result};
+use super::unfitted::{Example, THUMBNAIL_SIDE, Thumbnail};
+use super::{AdaptedModelError, Result};
 use crate::data::{Picture, class_name};
 
 /// A class with the embeddings of its examples and the small pictures that there are of them.
@@ -52,22 +50,27 @@ pub(super) fn place_of(classes: &mut Vec<Class>, name: &str) -> usize {
     })
 }
 
-/// Adds the pictures of a class whose digests it does not have yet.
-pub(super) fn add_pictures<B: Backend>(
+/// Adds the examples of a class whose digests it does not have yet, with embeddings of `length` values.
+pub(super) fn add_examples(
     classes: &mut Vec<Class>,
-    network: &PretrainedBackbone<B>,
     class: &str,
-    pictures: Vec<(Picture, String)>,
+    examples: Vec<Example>,
+    length: usize,
     thumbnail: impl Fn(&Picture) -> Option<Thumbnail>,
 ) -> Result {
     let place = place_of(classes, &class_name(class)?);
     let class = &mut classes[place];
-    let mut known: HashSet<_> = class.digests.iter().flatten().cloned().collect();
-    let new = pictures.into_iter().filter(|(_, digest)| known.insert(digest.clone()));
-    let (pictures, digests): (Vec<Picture>, Vec<String>) = new.unzip();
-    class.rows.extend(network.embed(&pictures).0);
-    class.thumbnails.extend(pictures.iter().map(thumbnail));
-    class.digests.extend(digests.into_iter().map(Some));
+    for Example { picture, digest, embedding } in examples {
+        if embedding.len() != length {
+            let (expected, actual) = (length, embedding.len());
+            return Err(AdaptedModelError::OtherLength { expected, actual });
+        }
+        if !class.digests.iter().flatten().any(|known| *known == digest) {
+            class.rows.extend(embedding);
+            class.thumbnails.push(thumbnail(&picture));
+            class.digests.push(Some(digest));
+        }
+    }
     Ok(())
 }
 

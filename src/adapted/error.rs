@@ -1,6 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use burn::tensor::backend::ExecutionError;
 use fewshot_models::WeightsError;
 
 use crate::data::DataError;
@@ -40,6 +41,9 @@ pub enum AdaptedModelError {
         "row {row} of class {class} has values up to {value:e}: embeddings have at most {most:e}"
     )]
     LargeValue { class: String, row: usize, value: f32, most: f32 },
+    /// The device ended what it was asked for with an error.
+    #[error(transparent)]
+    Device(#[from] ExecutionError),
     /// Embeddings of another length than the model's.
     #[error("embeddings have {actual} values, those of the model have {expected}")]
     OtherLength { expected: usize, actual: usize },

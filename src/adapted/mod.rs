@@ -28,7 +28,7 @@ pub use error::AdaptedModelError;
 pub use model::{AdaptedModel, Prediction};
 pub use origin::{BackboneId, BackboneOrigin, TrainedNetwork, TrainingRun};
 pub use published::{PUBLISHED_WEIGHTS, PublishedFile, PublishedWeights, weights_cache};
-pub use unfitted::{THUMBNAIL_SIDE, Thumbnail, UnfittedModel};
+pub use unfitted::{Example, THUMBNAIL_SIDE, Thumbnail, UnfittedModel};
 
 /// Result whose error is that of adapted models; rustdoc shows the whole type.
 type Result<T = (), E = AdaptedModelError> = std::result::Result<T, E>;

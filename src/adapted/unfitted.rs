@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 
-use super::class::{Class, add_pictures, small};
+use super::class::{Class, add_examples, small};
 use super::examples::{class_names, classes};
 use super::model::AdaptedModel;
 use super::{AdaptedModelError, EmbeddingSource, PretrainedBackbone, Result};
@@ -34,38 +34,47 @@ pub struct UnfittedModel<B: Backend> {
     pub digests: Vec<Option<String>>,
 }
 
+/// A picture of a class with its embedding.
+#[derive(Clone, Debug)]
+pub struct Example {
+    /// The picture, of which a small one may be kept.
+    pub picture: Picture,
+    /// The [digest](super::digest) of its file.
+    pub digest: String,
+    /// Its embedding by the model's network, whichever device [made](PretrainedBackbone::embed) it.
+    pub embedding: Vec<f32>,
+}
+
 impl<B: Backend> UnfittedModel<B> {
-    /// Examples of a first class, with small pictures: pictures, each with the [digest](super::digest) of its file, of which the
-    /// first counts where several are equal. `method` is the one
-    /// that classes are to be learned by.
+    /// Examples of a first class, with small pictures. `method` is the one that classes are to be learned by.
     ///
     /// # Errors
-    /// Without a picture, and where the class has no [plain name](crate::data::class_name).
+    /// The reasons are those of [`with_examples`](Self::with_examples).
     pub fn from_examples(
         network: PretrainedBackbone<B>,
         method: &str,
         class: &str,
-        pictures: Vec<(Picture, String)>,
+        examples: Vec<Example>,
     ) -> Result<Self> {
         let mut classes = Vec::new();
         let length = network.features();
-        add_pictures(&mut classes, &network, class, pictures, small)?;
+        add_examples(&mut classes, class, examples, length, small)?;
         Self::from_classes(network.into(), method, length, classes)
     }
 
-    /// With further pictures of a class, which may be new. Pictures whose digest an example of the class has add nothing. Small
+    /// With further examples of a class, which may be new. Pictures whose digest an example of the class has add nothing. Small
     /// pictures are kept if the model has any.
     ///
     /// # Errors
-    /// If the model has no network, where a new class has no picture, and where a class has no
-    /// [plain name](crate::data::class_name).
-    pub fn with_examples(self, class: &str, pictures: Vec<(Picture, String)>) -> Result<Self> {
+    /// If the model has no network, where an embedding is not finite or has another length than the network's, where a new class has
+    /// no example, and where a class has no [plain name](crate::data::class_name).
+    pub fn with_examples(self, class: &str, examples: Vec<Example>) -> Result<Self> {
         let has_thumbnails = self.thumbnails.iter().any(Option::is_some);
         let thumbnail = |picture: &Picture| if has_thumbnails { small(picture) } else { None };
-        let mut classes = self.all();
-        let network = self.source.picture_network()?;
-        add_pictures(&mut classes, network, class, pictures, thumbnail)?;
-        Self::from_classes(self.source, &self.method, self.examples.length(), classes)
+        let (mut classes, length) = (self.all(), self.examples.length());
+        self.source.picture_network()?;
+        add_examples(&mut classes, class, examples, length, thumbnail)?;
+        Self::from_classes(self.source, &self.method, length, classes)
     }
 
     /// Without the class of this name; other classes keep their embeddings.
@@ -143,6 +152,7 @@ impl<B: Backend> UnfittedModel<B> {
 mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
+    use std::task::{Context, Poll, Waker};
 
     use burn::backend::Flex;
     use fewshot_models::{Conv4Config, EfficientNetLiteConfig, Pretrained};
@@ -166,8 +176,10 @@ mod tests {
         (file, content)
     }
 
-    fn decoded((file, content): &(PathBuf, Vec<u8>)) -> (Picture, String) {
-        (Picture::decode(content, file).unwrap(), digest(content))
+    fn example((file, content): &(PathBuf, Vec<u8>)) -> Example {
+        let picture = Picture::decode(content, file).unwrap();
+        let (embedding, _) = network().embed(std::slice::from_ref(&picture));
+        Example { picture, digest: digest(content), embedding }
     }
 
     /// A file by its content, whose metadata has no order.
@@ -190,7 +202,7 @@ mod tests {
             AdaptedModel::adapt_to_pictures(network.clone(), "simpleshot", &classes).unwrap();
         let expected = features(&of_files.encode().unwrap());
 
-        let [one, two, blue] = photos.each_ref().map(decoded);
+        let [one, two, blue] = photos.each_ref().map(example);
         let first = vec![one.clone(), one.clone()];
         let model = UnfittedModel::from_examples(network, "simpleshot", "red", first).unwrap();
         assert_eq!(model.examples.rows(), 1);
@@ -209,19 +221,24 @@ mod tests {
     fn a_class_goes_with_its_last_example() {
         let folder = tempfile::tempdir().unwrap();
         let photos = [[250, 0, 0], [0, 250, 0], [0, 0, 250]];
-        let [red, green, blue] = photos.map(|colour| vec![decoded(&photo(folder.path(), colour))]);
+        let [red, green, blue] = photos.map(|colour| vec![example(&photo(folder.path(), colour))]);
         let model = UnfittedModel::from_examples(network(), "simpleshot", "warm", red).unwrap();
         let model = model.with_examples("cold", green).unwrap();
         let model = model.with_examples("cold", blue.clone()).unwrap();
         let fewer = model.clone().without_example(0).unwrap();
         assert_eq!(class_names(&fewer.examples), ["cold", "warm"]);
-        assert_eq!(fewer.digests, [Some(blue[0].1.clone()), model.digests[2].clone()]);
+        assert_eq!(fewer.digests, [Some(blue[0].digest.clone()), model.digests[2].clone()]);
         assert_eq!(fewer.examples.row(0), model.examples.row(1));
         assert_eq!(fewer.thumbnails[0], model.thumbnails[1]);
         let alone = fewer.without_example(0).unwrap();
         assert_eq!(class_names(&alone.examples), ["warm"]);
         assert!(alone.clone().without_example(0).is_err());
         assert!(alone.clone().without_class("warm").is_err());
+        let cut = Example { embedding: vec![0.0; 3], ..blue[0].clone() };
+        assert!(matches!(
+            alone.clone().with_examples("cold", vec![cut]),
+            Err(AdaptedModelError::OtherLength { actual: 3, .. })
+        ));
         assert!(matches!(
             alone.without_class("cold"),
             Err(AdaptedModelError::UnknownClass { name, .. }) if name == "cold"
@@ -245,6 +262,12 @@ mod tests {
         let picture = Picture::from_rgb(1, 1, vec![0, 99, 200]).unwrap();
         let picture = std::slice::from_ref(&picture);
         assert_eq!(own.embed(picture), loaded.embed(picture));
+        let images = own.origin().preparation().apply(&picture[0]);
+        let awaited = std::pin::pin!(own.embed_prepared_async(&images));
+        let Poll::Ready(rows) = awaited.poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("a host has its answer at once");
+        };
+        assert_eq!(rows.unwrap(), own.embed(picture).0);
         let rows = |at: usize| (0..1280).map(|place| f32::from(u8::from(place == at))).collect();
         let examples = Features::new(1280, [("a".into(), rows(0)), ("b".into(), rows(1))]).unwrap();
         let model = AdaptedModel::adapt(loaded, "simpleshot", examples).unwrap().encode().unwrap();

@@ -1,5 +1,18 @@
 //! Devices: detection, abilities, memory, and the models that fit.
 
+// Without a feature for a backend, there is no device to look for.
+#![cfg_attr(
+    not(any(
+        feature = "flex",
+        feature = "ndarray",
+        feature = "candle",
+        feature = "wgpu",
+        feature = "cuda",
+        feature = "rocm"
+    )),
+    allow(dead_code, unused_imports, unused_variables)
+)]
+
 mod batch_size;
 mod calibration;
 mod capabilities;
