@@ -66,23 +66,33 @@ if [ -z "$bindgen" ] || [ "$("$bindgen" --version)" != "wasm-bindgen $bindgen_ve
 fi
 
 cargo fetch --locked --target "$triple"
-compiler cargo build --release --locked --offline
 made=$(mktemp -d "$target/page.XXXXXX")
 trap 'rm -rf "$made"' EXIT
-"$bindgen" --target web --no-typescript --out-dir "$made" "$target/$triple/release/fewshot_web.wasm"
-if compiler wasm-opt --version >/dev/null 2>&1; then
-    compiler wasm-opt -O3 --enable-simd --enable-bulk-memory --enable-nontrapping-float-to-int --enable-sign-ext \
-        --enable-mutable-globals --enable-reference-types --enable-multivalue \
-        "$made/fewshot_web_bg.wasm" -o "$made/smaller.wasm"
-    mv "$made/smaller.wasm" "$made/fewshot_web_bg.wasm"
-else
-    echo "wasm-opt is not there: the program stays as the compiler made it"
-fi
+
+# Makes a program of the page: make_program PACKAGE PROFILE.
+make_program() {
+    local program=${1//-/_}
+    # One after the other: together, each would have the features of both.
+    compiler cargo build --profile "$2" --locked --offline --package "$1"
+    "$bindgen" --target web --no-typescript --out-dir "$made" "$target/$triple/$2/$program.wasm"
+    if compiler wasm-opt --version >/dev/null 2>&1; then
+        compiler wasm-opt -O3 --enable-simd --enable-bulk-memory --enable-nontrapping-float-to-int --enable-sign-ext \
+            --enable-mutable-globals --enable-reference-types --enable-multivalue \
+            "$made/${program}_bg.wasm" -o "$made/smaller.wasm"
+        mv "$made/smaller.wasm" "$made/${program}_bg.wasm"
+    else
+        echo "wasm-opt is not there: the program stays as the compiler made it"
+    fi
+}
+
+make_program fewshot-web release
+make_program fewshot-web-gpu gpu
 cp page/* ../cli/src/pictures/serve/page/page.css "$made"
 chmod 755 "$made"
 chmod 644 "$made"/*
 rm -rf "$out"
 mkdir -p "$(dirname "$out")"
 mv "$made" "$out"
-printf '%s: %d bytes of WebAssembly, %d compressed by gzip\n' "$out" \
-    "$(stat -c %s "$out/fewshot_web_bg.wasm")" "$(gzip -9 -c "$out/fewshot_web_bg.wasm" | wc -c)"
+for program in "$out"/*.wasm; do
+    printf '%s: %d bytes of WebAssembly, %d compressed by gzip\n' "$program" "$(stat -c %s "$program")" "$(gzip -9 -c "$program" | wc -c)"
+done

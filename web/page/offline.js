@@ -1,7 +1,8 @@
 // Answers by the server while it is there, and from the cache while it is not.
 
 const CACHE = "fewshot";
-const FILES = ["./", "page.css", "more.css", "page.js", "worker.js", "fewshot_web.js", "fewshot_web_bg.wasm"];
+const FILES = ["./", "page.css", "more.css", "page.js", "worker.js", "gpu.js", "fewshot_web.js", "fewshot_web_bg.wasm"];
+if (navigator.gpu) FILES.push("fewshot_web_gpu.js", "fewshot_web_gpu_bg.wasm");
 
 self.oninstall = (event) => event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(FILES)));
 self.onactivate = (event) => event.waitUntil(self.clients.claim());

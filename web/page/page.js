@@ -11,6 +11,10 @@ let downloaded = true;
 let published = [];
 let thumbnails = [];
 
+// The wish of the address for what computes, and the reason against the graphics processor.
+const wish = new URLSearchParams(location.search).get("compute");
+let reason;
+
 class Failed extends Error {}
 
 // A worker and its calls that are not answered yet.
@@ -22,7 +26,8 @@ function start() {
   const own = new Map();
   worker = new Worker("worker.js", { type: "module" });
   calls = own;
-  worker.onmessage = ({ data: { id, result, error, fatal } }) => {
+  worker.onmessage = ({ data: { id, result, error, fatal, compute } }) => {
+    if (compute) return describeCompute(compute);
     const { resolve, reject } = own.get(id);
     own.delete(id);
     if (error === undefined) return resolve(result);
@@ -49,7 +54,7 @@ async function restart() {
   worker.terminate();
   for (const { reject } of calls.values()) reject(new Error("not done: the program was started again"));
   start();
-  await ask("begin");
+  await ask("begin", wish, reason);
   if (weights) await ask("load", weights.network, weights.file);
   if (saved) await ask("restore", new Blob([saved]));
 }
@@ -79,6 +84,12 @@ function attempt(run, told = tell) {
 function tell(problem) {
   $("#problem").textContent = problem;
   $("#problem").hidden = !problem;
+}
+
+function describeCompute(compute) {
+  reason = compute.reason;
+  $("#compute").textContent = compute.adapter ? `Computes on the graphics processor by WebGPU (${compute.adapter}).` :
+    `Computes on the processor: ${reason}.`;
 }
 
 function plural(count, what) {
@@ -333,7 +344,7 @@ for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event)
 
 attempt(async () => {
   start();
-  published = JSON.parse(await ask("begin"));
+  published = JSON.parse(await ask("begin", wish));
   $("#network").replaceChildren(...published.map(({ name: own }) => new Option(own, own)));
   $("#network").value = "efficientnet-lite0";
   describeNetwork();

@@ -1,6 +1,7 @@
 // Computes beside the page, so that the page stays alive.
 
-import init, { Classifier, networks } from "./fewshot_web.js";
+import init, { Classifier, Photo, networks } from "./fewshot_web.js";
+import * as gpu from "./gpu.js";
 
 // After such an error nothing is known of what is in memory.
 class Fatal extends Error {}
@@ -13,28 +14,68 @@ let program;
 let classifier;
 
 const calls = {
-  begin: async () => {
+  begin: async (wish, formerReason) => {
     try {
       program = await init();
     } catch (error) {
       throw new Fatal(`the program did not start in this browser: ${error.message}`);
     }
     classifier = new Classifier();
+    await gpu.start(wish, formerReason, (compute) => postMessage({ compute }));
     return networks();
   },
-  load: async (network, file) => classifier.load(network, await bytes(file), file.name),
-  open: async (file) => classifier.open(await bytes(file), file.name),
-  restore: async (copy) => classifier.restore(await bytes(copy)),
+  load: async (network, file) => {
+    const content = await bytes(file);
+    classifier.load(network, content, file.name);
+    await gpu.load(classifier.loaded_network(), network, content, file.name);
+    prune();
+  },
+  open: async (file) => {
+    const content = await bytes(file);
+    classifier.open(content, file.name);
+    await loadOwn(content, file.name);
+  },
+  restore: async (copy) => {
+    const content = await bytes(copy);
+    classifier.restore(content);
+    await loadOwn(content, "the copy of the model");
+  },
   snapshot: () => classifier.snapshot(),
   clear: () => classifier.clear(),
-  add: async (name, file) => classifier.add(name, await bytes(file), file.name),
+  add: (name, file) => withEmbedding(file, (photo, embedding) => classifier.add(name, photo, embedding)),
   removeClass: (name) => classifier.remove_class(name),
   removeExample: (row) => classifier.remove_example(row),
   describe: () => classifier.describe(),
   thumbnail: (row) => classifier.thumbnail(row),
-  predict: async (file) => classifier.predict(await bytes(file), file.name),
+  predict: (file) => withEmbedding(file, (photo, embedding) => classifier.predict(photo, embedding)),
   save: () => classifier.save(),
 };
+
+// Loads the network that a model has in its file.
+async function loadOwn(content, file) {
+  const number = classifier.embedding_network();
+  if (number !== undefined && number !== classifier.loaded_network()) await gpu.load(number, null, content, file);
+  prune();
+}
+
+// Frees networks that are not in use any more.
+function prune() {
+  gpu.keep([classifier.embedding_network(), classifier.loaded_network()]);
+}
+
+// Uses a picture with its embedding by the graphics processor, if that is in use.
+async function withEmbedding(file, use) {
+  const photo = new Photo(await bytes(file), file.name);
+  let embedding;
+  try {
+    const network = classifier.embedding_network();
+    if (gpu.inUse() && network !== undefined) embedding = await gpu.embed(network, classifier.prepare(photo));
+  } catch (error) {
+    photo.free();
+    throw error;
+  }
+  return use(photo, embedding);
+}
 
 // The content of a file. What the browser refuses to read, or to hold, is an ordinary error.
 async function bytes(file) {

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use burn::backend::Flex;
 use fewshot::adapted::{
-    AdaptedModel, AdaptedModelError, PUBLISHED_WEIGHTS, PretrainedBackbone, UnfittedModel, digest,
+    AdaptedModel, AdaptedModelError, BackboneOrigin, Example, PUBLISHED_WEIGHTS,
+    PretrainedBackbone, UnfittedModel, digest,
 };
 use fewshot::data::Picture;
 use serde_json::{Value, json};
@@ -45,12 +46,37 @@ pub fn networks() -> Result<String> {
     Ok(serde_json::to_string(&PUBLISHED_WEIGHTS)?)
 }
 
+/// The picture in a file.
+#[wasm_bindgen]
+pub struct Photo {
+    picture: Picture,
+    digest: String,
+}
+
+#[wasm_bindgen]
+impl Photo {
+    /// Reads the content of a file of this name.
+    ///
+    /// # Errors
+    /// When the content is no picture.
+    #[wasm_bindgen(constructor)]
+    pub fn new(content: Vec<u8>, file: &str) -> Result<Self> {
+        let picture = Picture::decode(&content, Path::new(file))?;
+        Ok(Self { picture, digest: digest(&content) })
+    }
+}
+
 /// A network and a model of it, either of which may be absent.
 #[wasm_bindgen]
 #[derive(Default)]
 pub struct Classifier {
-    network: Option<PretrainedBackbone<Flex>>,
+    /// The network that is loaded, with its number.
+    network: Option<(u32, PretrainedBackbone<Flex>)>,
     model: Option<Model>,
+    /// Number of the model's network.
+    model_network: Option<u32>,
+    /// Numbers that were given.
+    numbers: u32,
 }
 
 #[wasm_bindgen]
@@ -67,7 +93,7 @@ impl Classifier {
     /// When the content is no file of weights, or one of another network: the network stays.
     pub fn load(&mut self, network: &str, content: Vec<u8>, file: &str) -> Result {
         let network = PretrainedBackbone::decode(network, content, file, &Default::default())?;
-        self.network = Some(network);
+        self.network = Some((self.number(), network));
         Ok(())
     }
 
@@ -76,14 +102,14 @@ impl Classifier {
     /// # Errors
     /// When the content is no model, or one of another network than the one that is loaded: the model stays.
     pub fn open(&mut self, content: Vec<u8>, file: &str) -> Result {
-        let (network, device) = (self.network.as_ref(), Default::default());
+        let (network, device) = (self.published_network(), Default::default());
         let model = match AdaptedModel::decode(&content, file, network, &device) {
             Err(AdaptedModelError::TooFewClasses { .. }) => {
                 UnfittedModel::decode(&content, file, network, &device)?.into()
             }
             model => model?.into(),
         };
-        self.model = Some(model);
+        self.take(model);
         Ok(())
     }
 
@@ -92,10 +118,62 @@ impl Classifier {
     /// # Errors
     /// The reasons are those of [`open`](Self::open).
     pub fn restore(&mut self, content: Vec<u8>) -> Result {
-        let (network, device) = (self.network.as_ref(), Default::default());
+        let (network, device) = (self.published_network(), Default::default());
         let examples = UnfittedModel::decode(&content, "the copy of the model", network, &device)?;
-        self.model = Some(examples.into());
+        self.take(examples.into());
         Ok(())
+    }
+
+    fn take(&mut self, model: Model) {
+        self.model_network = match model.examples().source.network().map(PretrainedBackbone::origin)
+        {
+            Some(BackboneOrigin::Trained(_)) => Some(self.number()),
+            Some(BackboneOrigin::Published(_)) => self.network.as_ref().map(|(number, _)| *number),
+            None => None,
+        };
+        self.model = Some(model);
+    }
+
+    fn published_network(&self) -> Option<&PretrainedBackbone<Flex>> {
+        self.network.as_ref().map(|(_, network)| network)
+    }
+
+    /// A number that no network has.
+    fn number(&mut self) -> u32 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Number of the network that embeds pictures: the model's, or without a model the one that is loaded. Each network has a number
+    /// of its own.
+    pub fn embedding_network(&self) -> Option<u32> {
+        match self.model {
+            Some(_) => self.model_network,
+            None => self.loaded_network(),
+        }
+    }
+
+    /// Number of the network that is loaded.
+    pub fn loaded_network(&self) -> Option<u32> {
+        self.network.as_ref().map(|(number, _)| *number)
+    }
+
+    /// The image of a picture that the network which embeds pictures takes: `[c, h, w]`.
+    ///
+    /// # Errors
+    /// Without a network.
+    pub fn prepare(&self, photo: &Photo) -> Result<Vec<f32>> {
+        Ok(self.network()?.origin().preparation().apply(&photo.picture))
+    }
+
+    /// The network that embeds pictures.
+    fn network(&self) -> Result<&PretrainedBackbone<Flex>> {
+        match &self.model {
+            Some(model) => {
+                Ok(model.examples().source.network().ok_or(AdaptedModelError::NoNetwork)?)
+            }
+            None => self.published_network().ok_or_else(|| JsError::new(NO_NETWORK)),
+        }
     }
 
     /// A copy of the examples, from which the classes can be learned again: none without a model.
@@ -111,20 +189,21 @@ impl Classifier {
         self.model = None;
     }
 
-    /// Adds a picture to a class, by the content of its file; the first one makes the class, and the first of all the model.
+    /// Adds a picture to a class; the first one makes the class, and the first of all the model. Where no embedding is given, the
+    /// picture is embedded here.
     ///
     /// # Errors
-    /// Without a network, when the content is no picture, and where the class has no plain name: the model stays.
-    pub fn add(&mut self, class: &str, content: Vec<u8>, file: &str) -> Result {
-        let digest = digest(&content);
-        let picture = vec![(decoded(content, file)?, digest)];
+    /// Without a network, when the embedding is not one of the network's, and where the class has no plain name: the model stays.
+    pub fn add(&mut self, class: &str, photo: Photo, embedding: Option<Vec<f32>>) -> Result {
+        let network = self.network()?;
+        let embedding = embedding.unwrap_or_else(|| embed(network, &photo));
+        let Photo { picture, digest } = photo;
+        let example = vec![Example { picture, digest, embedding }];
         let changed = match &self.model {
-            Some(model) => model.examples().clone().with_examples(class, picture)?,
-            None => {
-                let network = self.network.clone().ok_or_else(|| JsError::new(NO_NETWORK))?;
-                UnfittedModel::from_examples(network, METHOD, class, picture)?
-            }
+            Some(model) => model.examples().clone().with_examples(class, example)?,
+            None => UnfittedModel::from_examples(network.clone(), METHOD, class, example)?,
         };
+        self.model_network = self.embedding_network();
         self.model = Some(changed.into());
         Ok(())
     }
@@ -161,7 +240,7 @@ impl Classifier {
     /// The model and the network that is loaded, as JSON. Learns the classes, if they have changed; where that fails, the reason
     /// is in `fault`.
     pub fn describe(&mut self) -> String {
-        let loaded = self.network.as_ref().map(|network| network.origin().to_string());
+        let loaded = self.published_network().map(|network| network.origin().to_string());
         let model = self.model.as_mut().map_or(Value::Null, Model::describe);
         json!({"network": loaded, "model": model}).to_string()
     }
@@ -175,15 +254,19 @@ impl Classifier {
         Ok(thumbnail.map(|bytes| bytes.to_vec()))
     }
 
-    /// Classifies a picture by the content of its file: every class with its probability, the likeliest first, and the nearest
-    /// examples, as JSON.
+    /// Classifies a picture: every class with its probability, the likeliest first, and the nearest examples, as JSON. Where no
+    /// embedding is given, the picture is embedded here.
     ///
     /// # Errors
-    /// With fewer than two classes, without a network, and when the content is no picture.
-    pub fn predict(&mut self, content: Vec<u8>, file: &str) -> Result<String> {
+    /// With fewer than two classes, without a network, and when the embedding is not one of the network's.
+    pub fn predict(&mut self, photo: Photo, embedding: Option<Vec<f32>>) -> Result<String> {
         let model = self.model.as_mut().ok_or_else(|| JsError::new(NO_CLASSES))?.fit()?;
         let network = model.backbone().ok_or(AdaptedModelError::NoNetwork)?;
-        let (embedding, _) = network.embed(&[decoded(content, file)?]);
+        let embedding = embedding.unwrap_or_else(|| embed(network, &photo));
+        let (expected, actual) = (network.features(), embedding.len());
+        if actual != expected {
+            return Err(AdaptedModelError::OtherLength { expected, actual }.into());
+        }
         let prediction = &model.classify(&embedding)?[0];
         let nearest = model.nearest(&embedding, NEAREST).into_iter().map(|(row, _)| row);
         let nearest: Vec<_> = nearest.collect();
@@ -212,6 +295,6 @@ const NO_CLASSES: &str = "the model has no classes: add pictures of two classes 
 
 const NO_NETWORK: &str = "a network is needed first: choose the file of its weights";
 
-fn decoded(content: Vec<u8>, file: &str) -> Result<Picture> {
-    Ok(Picture::decode(&content, Path::new(file))?)
+fn embed(network: &PretrainedBackbone<Flex>, photo: &Photo) -> Vec<f32> {
+    network.embed(std::slice::from_ref(&photo.picture)).0
 }
