@@ -28,12 +28,13 @@ def send(url, body, method="POST"):
 
 
 class Browser:
-    """A browser that downloads into a folder; `flags` are those of its JavaScript engine."""
+    """A browser that downloads into a folder; `flags` are those of its JavaScript engine, `switches` its own."""
 
-    def __init__(self, downloads, flags=""):
+    def __init__(self, downloads, flags="", switches=()):
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
         port = next(filter(None, (re.search(r"started successfully on port (\d+)", line) for line in self.driver.stdout)))
         words = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage"] + [f"--js-flags={flags}"] * bool(flags)
+        words += switches
         options = {"args": words, "prefs": {"download.default_directory": str(downloads)}}
         session = f"http://127.0.0.1:{port[1]}/session"
         wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options, "unhandledPromptBehavior": "accept"}}}
@@ -53,6 +54,10 @@ class Browser:
 
     def open(self, url):
         self.command("url", {"url": url})
+
+    def crash_graphics(self):
+        """Ends the process that computes on the graphics processor."""
+        self.command("goog/cdp/execute", {"cmd": "Browser.crashGpuProcess", "params": {}})
 
     def element(self, selector):
         return self.command("element", {"using": "css selector", "value": selector})[ELEMENT]
