@@ -29,7 +29,7 @@ function end(reason) {
   announce({ reason: failureText(reason) });
 }
 
-const failureText = (reason) => `WebGPU failed: ${reason.trim().replace(/\s+/g, " ")}`;
+const failureText = (reason) => `WebGPU failed: ${reason.trim().replace(/\s+/g, " ").replace(/\.$/, "")}`;
 
 // The result of work on the graphics processor; undefined, where that is not in use or fails.
 async function attempt(work) {

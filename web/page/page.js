@@ -88,8 +88,8 @@ function tell(problem) {
 
 function describeCompute(compute) {
   reason = compute.reason;
-  $("#compute").textContent = compute.adapter ? `Computes on the graphics processor by WebGPU (${compute.adapter}).` :
-    `Computes on the processor: ${reason}.`;
+  $("#compute").textContent = compute.adapter ? `Computes on the graphics processor by WebGPU (${compute.adapter})` :
+    `Computes on the processor: ${reason}`;
 }
 
 function plural(count, what) {
