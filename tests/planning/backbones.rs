@@ -230,7 +230,7 @@ mod on_a_device {
     }
 
     pub fn formulas_come_near<G: AutodiffBackend>() {
-        let way = way(Method::ProtoNet, 4);
+        let way = way(Method::ProtoNet, 8);
         super::formulas_come_near::<G>(&bundled("conv4-omniglot-strided"), &[way]);
     }
 
