@@ -12,7 +12,7 @@ use crate::batch_norm::fused::{Normalised, normalised};
 use crate::channels::{per_channel, rows};
 use crate::conv2d::{ConvShape, Role};
 use crate::host::{unwrap, wrap};
-use crate::leaky_relu::Rectifier;
+use crate::leaky_relu::rectifier::Rectifier;
 use crate::max_pool::Windows;
 use crate::norm_relu::composed::scaled;
 use crate::norm_relu::rectified::Rectified;

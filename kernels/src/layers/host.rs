@@ -8,7 +8,7 @@ use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
 use crate::environment::chosen;
 use crate::host::{HostBackend, consume, elements, write_like, write_shape};
-use crate::leaky_relu::Rectifier;
+use crate::leaky_relu::rectifier::Rectifier;
 use crate::max_pool::Windows;
 
 impl<B: HostBackend> FusedLayers for B {

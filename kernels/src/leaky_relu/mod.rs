@@ -1,5 +1,6 @@
 //! ReLU with a slope below zero or a largest value.
 
+pub(crate) mod rectifier;
 pub mod reference;
 
 use burn::tensor::Tensor;
@@ -8,21 +9,7 @@ use burn::tensor::backend::Backend;
 use crate::host::{unwrap, wrap};
 use crate::layers;
 
-/// Slope below zero, and the largest value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rectifier {
-    /// From 0 to 1.
-    pub slope: f64,
-    /// The gradient is zero from this value on.
-    pub most: Option<f64>,
-}
-
-impl Rectifier {
-    /// The largest value as the host's loops take it: NaN, which nothing reaches, without one.
-    pub(crate) fn most_f32(self) -> f32 {
-        self.most.map_or(f32::NAN, |most| most as f32)
-    }
-}
+pub use rectifier::Rectifier;
 
 /// `x` where it is positive, `slope * x` elsewhere, in the place of `x` on a host where nothing else has it.
 ///

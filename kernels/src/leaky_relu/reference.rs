@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::Rectifier;
+use super::rectifier::Rectifier;
 
 /// The same as [`leaky_relu`](super::leaky_relu()).
 pub fn leaky_relu<B: Backend>(x: Tensor<B, 4>, slope: f64) -> Tensor<B, 4> {
