@@ -216,12 +216,13 @@ impl Tiles<'_> {
         let (tile, taps, channels) = (body.tile(), shape.taps(), shape.channels);
         let out = shape.out.iter().product::<usize>();
         // Channels begin again behind the last, since a tile may go on in the next image.
-        let around = |values: &dyn Fn(usize) -> f32| -> Vec<f32> {
-            (0..channels + tile).map(|channel| values(channel % channels)).collect()
+        let around = |values: &[f32]| -> Vec<f32> {
+            values.iter().copied().cycle().take(channels + tile).collect()
         };
-        let filters: Vec<f32> =
-            (0..taps).flat_map(|tap| around(&|channel| w[channel * taps + tap])).collect();
-        let [scale, shift] = [scale, shift].map(|of| around(&|channel| of[channel]));
+        let mut turned = vec![0.0; w.len()];
+        body.transposed(w, taps, &mut turned);
+        let filters: Vec<f32> = turned.chunks_exact(channels).flat_map(around).collect();
+        let [scale, shift] = [scale, shift].map(around);
         let (count, places) = (shape.n * channels, tile_places(out, tile));
         let planes = shape.planes_of_task(count, out).next_multiple_of(tile);
         let write = |_: &(), [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
@@ -302,13 +303,9 @@ fn interleave(body: &dyn InstructionSet, planes: &[f32], places: &[usize], map: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::instruction_set::bodies;
     use super::{DepthwiseShape, Epilogue};
-
-    /// Small whole numbers, of which sums are exact.
-    fn integers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|at| ((at * 31 + seed * 17) * 7 % 19) as f32 - 9.0).collect()
-    }
+    use crate::instruction_set::bodies;
+    use crate::integers;
 
     /// Calls `take` with the places in output, input and filters of every product.
     fn products(shape: &DepthwiseShape, mut take: impl FnMut(usize, usize, usize)) {
