@@ -14,6 +14,8 @@ mod on_flex;
 mod regression;
 #[cfg(feature = "flex")]
 mod reptile;
+#[cfg(feature = "flex")]
+mod twins;
 mod worker_pools;
 
 macro_rules! on_backend {
