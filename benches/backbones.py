@@ -1,19 +1,36 @@
-"""What benches/backbones.rs measures, by PyTorch: each way of running a network, and the best of them.
+"""Benchmarks of benches/backbones.rs by others, on two threads in f32: each way of running a network.
 
-pip install torch timm; python benches/backbones.py [NAME...]
+pip install torch timm onnx onnxscript onnxruntime openvino
+python benches/backbones.py [NAME...]
+
+A row is milliseconds a picture, the least and the median. Networks embed by PyTorch (as they are, in channels-last, and traced
+with `optimize_for_inference`), by ONNX Runtime and by OpenVINO, both from a graph of PyTorch's own export.
 """
 
 import sys
+import tempfile
 import time
 import warnings
+from pathlib import Path
 
+import numpy
+import onnxruntime
+import openvino
 import timm
 import torch
 from torch import nn
 
 warnings.filterwarnings("ignore")
-torch.set_num_threads(2)
-NAMES = {"efficientnet-lite0": "efficientnet_lite0", "dinov2-s": "vit_small_patch14_dinov2"}
+THREADS = 2
+torch.set_num_threads(THREADS)
+NAMES = {
+    "efficientnet-lite0": ("efficientnet_lite0", {"num_classes": 0}),
+    "dinov2-s": ("vit_small_patch14_dinov2", {"num_classes": 0, "img_size": 224}),
+    # The projection to the space of texts is its last layer.
+    "clip-b32": ("vit_base_patch32_clip_quickgelu_224", {"num_classes": 512}),
+    "resnet18": ("resnet18", {"num_classes": 0}),
+    "resnet50": ("resnet50", {"num_classes": 0}),
+}
 
 
 def milliseconds(work, rounds=7, seconds=1):
@@ -32,19 +49,58 @@ def show(name, way, batch, times):
     print(f"{name:<24}{way:<16}{batch:>6}{least:>12.2f}{median:>12.2f}", flush=True)
 
 
+def eager(model, images, _):
+    return lambda: model(images)
+
+
+def channels_last(model, images, _):
+    model = model.to(memory_format=torch.channels_last)
+    images = images.to(memory_format=torch.channels_last)
+    return lambda: model(images)
+
+
+def traced(model, images, _):
+    traced = torch.jit.optimize_for_inference(torch.jit.trace(model, images))
+    return lambda: traced(images)
+
+
+def onnx_runtime(_, images, graph):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    inputs = {session.get_inputs()[0].name: images.numpy()}
+    return lambda: session.run(None, inputs)[0]
+
+
+def open_vino(_, images, graph):
+    hints = {"INFERENCE_NUM_THREADS": THREADS, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    model = openvino.Core().read_model(graph)
+    model.reshape(list(images.shape))
+    request = openvino.Core().compile_model(model, "CPU", hints).create_infer_request()
+    inputs = openvino.Tensor(images.numpy(), shared_memory=True)
+    return lambda: request.infer([inputs])[0]
+
+
+WAYS = (eager, channels_last, traced, onnx_runtime, open_vino)
+
+
 def embed(name):
-    size = {"img_size": 224} if name == "dinov2-s" else {}
-    model = timm.create_model(NAMES[name], pretrained=False, num_classes=0, **size).eval()
+    network, options = NAMES[name]
     for batch in (1, 32):
         images = torch.randn(batch, 3, 224, 224)
-        with torch.inference_mode():
-            show(name, "eager", batch, milliseconds(lambda: model(images)))
-            last = images.to(memory_format=torch.channels_last)
-            turned = model.to(memory_format=torch.channels_last)
-            show(name, "channels_last", batch, milliseconds(lambda: turned(last)))
-            model = model.to(memory_format=torch.contiguous_format)
-            traced = torch.jit.optimize_for_inference(torch.jit.trace(model, images))
-            show(name, "traced", batch, milliseconds(lambda: traced(images)))
+        expected = None
+        for way in WAYS:
+            torch.manual_seed(1)
+            model = timm.create_model(network, pretrained=False, **options).eval()
+            with torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
+                graph = Path(folder, "graph.onnx")
+                if way in (onnx_runtime, open_vino):
+                    torch.onnx.export(model, (images,), graph, dynamo=True, verbose=False)
+                work = way(model, images, graph)
+                features = numpy.asarray(work())
+                expected = features if expected is None else expected
+                assert abs(features - expected).max() < 1e-3 * abs(expected).max(), (name, way.__name__)
+                show(name, way.__name__, batch, milliseconds(work))
 
 
 class Block(nn.Module):

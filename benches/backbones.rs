@@ -1,5 +1,5 @@
-//! Milliseconds a picture: EfficientNet-Lite0 and DINOv2 ViT-S/14 embed 224x224, ResNet-12 learns from 84x84.
-//! `benches/backbones.py` does the same by timm and a ResNet-12 in PyTorch. Names as arguments leave out the others.
+//! Milliseconds a picture: pretrained networks embed 224x224, ResNet-12 learns from 84x84. `benches/backbones.py` does the same by
+//! PyTorch, ONNX Runtime and OpenVINO. Names as arguments leave out the others.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,12 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Tensor, backend::Backend};
 use fewshot::adapted::PretrainedBackbone;
 use fewshot::models::{
-    BnStatistics, EfficientNetLiteConfig, Encoder, Pretrained, ResNet12Config, VitConfig,
+    BnStatistics, EfficientNetLiteConfig, Encoder, Pretrained, ResNet12Config, ResNetConfig,
+    VitConfig,
 };
+
+/// Networks that embed.
+const NAMES: [&str; 5] = ["efficientnet-lite0", "dinov2-s", "clip-b32", "resnet18", "resnet50"];
 
 /// As in the command.
 #[global_allocator]
@@ -67,9 +71,12 @@ fn main() {
     let wanted = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
     let device = Default::default();
     println!("{:<24}{:>6}{:>12}{:>12}", "ms a picture", "batch", "least", "median");
-    for name in ["efficientnet-lite0", "dinov2-s"].into_iter().filter(|name| wanted(name)) {
+    for name in NAMES.into_iter().filter(|name| wanted(name)) {
         let backbone = match name {
             "dinov2-s" => pretrained(name, VitConfig::dinov2_s14().init::<Flex>(&device)),
+            "clip-b32" => pretrained(name, VitConfig::clip_b32().init::<Flex>(&device)),
+            "resnet18" => pretrained(name, ResNetConfig::resnet18().init::<Flex>(&device)),
+            "resnet50" => pretrained(name, ResNetConfig::resnet50().init::<Flex>(&device)),
             _ => pretrained(name, EfficientNetLiteConfig::new().init::<Flex>(&device)),
         };
         for &batch in scale.batches {

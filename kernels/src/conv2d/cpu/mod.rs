@@ -13,7 +13,9 @@ use fewshot_simd::convolution::{Convolution, Term};
 use fewshot_simd::filter::Filter;
 use fewshot_simd::instruction_set::InstructionSet;
 use fewshot_simd::layout::Map;
+use fewshot_simd::simd::even_parts;
 use fewshot_simd::slots::{groups, slots, split, sum};
+use fewshot_simd::winograd::Scratch;
 use rayon::prelude::*;
 
 use super::shape::{ConvShape, Role};
@@ -47,10 +49,57 @@ fn derivative_with(
     assert_eq!(second.len(), length(role.next().next()), "the second of {role:?}, {shape:?}");
     let plan = Plan::new(shape, body.tile());
     match role {
+        Role::Output if shape.n == 1 && plan.forward().wide().is_none() => {
+            output_of_an_image(body, shape, first, second)
+        }
         Role::Output => plan.output(body, first, second),
         Role::Input => plan.input(body, first, second),
         Role::Weight => plan.weight(body, first, second),
     }
+}
+
+/// Channels of a single image's output that are worth a part of their own, where there are two parts: a part of few
+/// repeats Winograd's transform of the input for little.
+const CHANNELS: usize = 128;
+
+/// The output for a single image `x`, channels in two to four parts in parallel. Their number follows from the shape
+/// alone, for it may decide how sums are rounded.
+fn output_of_an_image(
+    body: &dyn InstructionSet,
+    shape: &ConvShape,
+    x: &[f32],
+    w: &[f32],
+) -> Vec<f32> {
+    let plan = Plan::new(shape, body.tile());
+    let image = packed_image(body, &plan.from, x);
+    let (plane, weights) = (plan.to.h * plan.to.w, w.len() / shape.o);
+    let (tile, tiles) = (plan.to.lane, plan.to.tiles());
+    let parts = (shape.o / CHANNELS).clamp(2, 4).min(tiles);
+    let channels = even_parts(tiles, parts)
+        .map(|[first, end]| first * tile..(end * tile).min(shape.o))
+        .collect::<Vec<_>>();
+    let mut out = Vec::with_capacity(shape.o * plane);
+    let parts = split(&mut out.spare_capacity_mut()[..shape.o * plane], plane, &channels);
+    parts.into_par_iter().zip(&channels).for_each(|(out, part)| {
+        let w = &w[part.start * weights..part.end * weights];
+        let pass = Plan::new(&ConvShape { o: part.len(), ..*shape }, tile).pass(body, w);
+        let mut to = Buffer::stale(pass.to.image());
+        pass.group(&image, &mut to, out, &mut pass.way.scratch(1));
+    });
+    // SAFETY: the parts are all channels, and each is written.
+    unsafe { out.set_len(shape.o * plane) };
+    out
+}
+
+/// An image in the layout of a map, tiles in parallel.
+fn packed_image(body: &dyn InstructionSet, map: &Map, x: &[f32]) -> Buffer {
+    // The ring stays zero.
+    let mut image = Buffer::zeros(map.image());
+    let planes = x.par_chunks(map.lane * map.h * map.w);
+    image.par_chunks_mut(map.plane()).zip(planes).for_each(|(tile, planes)| {
+        Map { channels: planes.len() / (map.h * map.w), ..*map }.pack(body, planes, tile);
+    });
+    image
 }
 
 /// The layouts of one convolution.
@@ -89,9 +138,14 @@ impl Plan {
 
     /// The output for images `x` and the weight `w`.
     fn output(&self, body: &dyn InstructionSet, x: &[f32], w: &[f32]) -> Vec<f32> {
+        self.pass(body, w).run(x)
+    }
+
+    /// The pass from images to their output.
+    fn pass<'a>(&self, body: &'a dyn InstructionSet, w: &[f32]) -> Pass<'a> {
         let way = batched(self.forward());
         let weight = way.prepare(body, self.filter.pack(body, w, &way.taps));
-        Pass { body, way, weight, from: self.from, to: self.to }.run(x)
+        Pass { body, way, weight, from: self.from, to: self.to }
     }
 
     /// The gradient of the input for the weight `w` and the output's gradient `dy`: the convolution
@@ -200,12 +254,23 @@ impl Pass<'_> {
             let from = &mut from[..group.len() * self.from.image()];
             let to = &mut to[..group.len() * self.to.image()];
             self.from.pack_all(self.body, &images[span(image)], from);
-            let term = Term { weight: &self.weight, input: from };
-            self.way.images(self.body, &[term], to, &mut scratch);
-            let packed = to.chunks_exact(self.to.image());
-            for (packed, out) in packed.zip(out[span(out_image)].chunks_exact_mut(out_image)) {
-                self.to.unpack(self.body, packed, zero_filled(out));
-            }
+            self.group(from, to, &mut out[span(out_image)], &mut scratch);
+        }
+    }
+
+    /// Writes a group of images, of which `from` has the input in its layout and `to` is room for the output in its.
+    fn group(
+        &self,
+        from: &[f32],
+        to: &mut [f32],
+        out: &mut [MaybeUninit<f32>],
+        scratch: &mut Option<Scratch>,
+    ) {
+        let term = Term { weight: &self.weight, input: from };
+        self.way.images(self.body, &[term], to, scratch);
+        let packed = to.chunks_exact(self.to.image());
+        for (packed, out) in packed.zip(out.chunks_exact_mut(self.to.dense())) {
+            self.to.unpack(self.body, packed, zero_filled(out));
         }
     }
 }

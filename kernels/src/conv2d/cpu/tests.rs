@@ -69,6 +69,15 @@ fn channels_need_not_fill_a_tile() {
 }
 
 #[test]
+fn channels_of_a_single_image_are_computed_in_parts() {
+    for (c, o) in [(3, 33), (20, 64), (40, 130), (64, 300)] {
+        for (kernel, stride) in [(1, 1), (1, 2), (3, 1), (3, 2), (7, 2)] {
+            check([1, c, 9, 8, o], kernel, stride);
+        }
+    }
+}
+
+#[test]
 fn every_size_agrees_with_the_definition() {
     for (h, w) in [(1, 1), (1, 5), (6, 1), (2, 2), (3, 3), (9, 13), (31, 30)] {
         for kernel in [1, 3, 5, 7] {
