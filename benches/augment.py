@@ -23,13 +23,14 @@ from torchvision import transforms as T
 CLASSES, EACH, BATCH, ROUNDS = 10, 40, 160, 5
 
 
-def make(folder):
+def make(folder, each):
+    """So many pictures of each of the classes, in folders."""
     y, x = np.mgrid[:375, :500]
-    for number in range(CLASSES * EACH):
+    for number in range(CLASSES * each):
         edge = np.where((x // 50 + y // 40 + number) % 3 == 0, 60, 0)
         noise = (x * 7919 + y * 104729 + number * 31) % 17
         pixels = np.stack([x // 3 + edge + noise, y // 2 + edge + noise, (x + y) // 6 + edge + noise], -1)
-        path = folder / str(number // EACH) / f"{number % EACH:03}.jpg"
+        path = folder / str(number // each) / f"{number % each:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels.astype(np.uint8)).save(path, quality=75)
 
@@ -63,7 +64,7 @@ def main():
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
     if not folder.exists():
-        make(folder)
+        make(folder, EACH)
     files = sorted(folder.glob("*/*.jpg"))
     jitter = T.ColorJitter(0.4, 0.4, 0.4)
     plans = {

@@ -103,14 +103,98 @@ impl Stream {
     }
 }
 
+/// A random order of the numbers `0..count`, of which each place is computed by itself.
+///
+/// # Source
+/// Luby and Rackoff, "How to Construct Pseudorandom Permutations from Pseudorandom Functions", 1988; numbers beyond the last are
+/// permuted again, as Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002, do.
+pub(crate) struct Shuffle {
+    keys: [u64; 8],
+    /// Bits of either half of a number.
+    half: u32,
+    count: u64,
+}
+
+impl Shuffle {
+    pub(crate) fn new(mut stream: Stream, count: usize) -> Self {
+        let bits = usize::BITS - count.saturating_sub(1).leading_zeros();
+        let keys = std::array::from_fn(|_| stream.seed());
+        Self { keys, half: bits.div_ceil(2).max(1), count: count as u64 }
+    }
+
+    /// The number at this place, which is below the count.
+    pub(crate) fn number(&self, place: usize) -> usize {
+        let mut number = place as u64;
+        assert!(number < self.count, "place {place} of {}", self.count);
+        loop {
+            number = self.permuted(number);
+            if number < self.count {
+                return number as usize;
+            }
+        }
+    }
+
+    /// A permutation of all numbers of two halves.
+    fn permuted(&self, number: u64) -> u64 {
+        let mask = (1 << self.half) - 1;
+        let (mut left, mut right) = (number >> self.half, number & mask);
+        for key in self.keys {
+            (left, right) = (right, left ^ (mixed(right ^ key) & mask));
+        }
+        (left << self.half) | right
+    }
+}
+
+/// A bijection in which each bit depends on all; of Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
+fn mixed(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn shuffle(seed: u64, count: usize) -> Vec<usize> {
+        let order = Shuffle::new(Stream::new(seed, Purpose::Epoch, [0, 0]), count);
+        (0..count).map(|place| order.number(place)).collect()
+    }
+
+    #[test]
+    fn a_shuffle_has_every_number_once() {
+        for count in (1..70).chain([1000, 4096, 4097]) {
+            let mut order = shuffle(3, count);
+            assert!(count < 10 || order != shuffle(4, count));
+            order.sort_unstable();
+            assert_eq!(order, (0..count).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn every_number_is_at_every_place_of_a_shuffle_equally_often() {
+        let mut counts = [[0; 6]; 6];
+        let mut followers = [[0; 6]; 6];
+        for seed in 0..6000 {
+            let order = shuffle(seed, 6);
+            order.iter().enumerate().for_each(|(place, number)| counts[place][*number] += 1);
+            followers[order[0]][order[1]] += 1;
+        }
+        // Five standard deviations.
+        assert!(
+            counts.as_flattened().iter().all(|count| (855..1145).contains(count)),
+            "{counts:?}"
+        );
+        let pairs =
+            (0..36).filter(|pair| pair / 6 != pair % 6).map(|pair| followers[pair / 6][pair % 6]);
+        assert!(pairs.clone().all(|count: i32| (130..270).contains(&count)), "{followers:?}");
+    }
 
     #[test]
     fn a_seed_means_the_same_for_ever() {
         let mut stream = Stream::new(7, Purpose::SplitClasses, [0, 1]);
         assert_eq!(stream.permutation(8), [6, 5, 3, 4, 7, 0, 1, 2]);
+        assert_eq!(shuffle(7, 8), [3, 6, 7, 5, 4, 1, 2, 0]);
     }
 
     #[test]

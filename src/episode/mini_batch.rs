@@ -3,7 +3,7 @@
 use super::class_set::ClassSet;
 use super::{ClassDraw, Episode, EpisodeError, Protocol};
 use crate::data::QuarterTurn;
-use crate::random::{Purpose, Stream};
+use crate::random::{Purpose, Shuffle, Stream};
 
 /// Checks that `set` has mini-batches of so many images.
 pub(super) fn check(set: &dyn ClassSet, images: usize) -> Result<(), EpisodeError> {
@@ -25,17 +25,13 @@ pub(super) fn protocol(images: usize) -> Protocol {
 /// Mini-batch `index`: each image is a class of the episode with one labelled example and no query.
 pub(super) fn episode(set: &dyn ClassSet, images: usize, seed: u64, index: u64) -> Episode {
     let epoch = Epoch::new(set);
-    let shuffled =
-        |number| Stream::new(seed, Purpose::Epoch, [number, 0]).permutation(epoch.images());
+    let all = epoch.images();
     let first = u128::from(index) * images as u128;
-    let all = epoch.images() as u128;
-    let number = (first / all) as u64;
-    let mut order = shuffled(number).split_off((first % all) as usize);
-    if order.len() < images {
-        order.extend(shuffled(number + 1));
-    }
-    order.truncate(images);
-    Episode { classes: order.into_iter().map(|image| epoch.image(image)).collect() }
+    let (number, place) = ((first / all as u128) as u64, (first % all as u128) as usize);
+    let orders = [number, number + 1]
+        .map(|number| Shuffle::new(Stream::new(seed, Purpose::Epoch, [number, 0]), all));
+    let order = (place..place + images).map(|at| orders[at / all].number(at % all));
+    Episode { classes: order.map(|image| epoch.image(image)).collect() }
 }
 
 /// The images that an epoch shows: every example of every class, in each quarter turn where turns are drawn.
