@@ -28,7 +28,7 @@ def make(folder, each):
     y, x = np.mgrid[:375, :500]
     for number in range(CLASSES * each):
         edge = np.where((x // 50 + y // 40 + number) % 3 == 0, 60, 0)
-        noise = (x * 7919 + y * 104729 + number * 31) % 17
+        noise = np.random.default_rng(number).integers(0, 17, x.shape)
         pixels = np.stack([x // 3 + edge + noise, y // 2 + edge + noise, (x + y) // 6 + edge + noise], -1)
         path = folder / str(number // each) / f"{number % each:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,4 +79,5 @@ def main():
             print(f"{name} of {source}: {rate(files, T.Compose(steps), in_memory):.0f} images/s")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@ python benches/embed_pictures.py FEWSHOT PICTURES WEIGHTS [ROUNDS]
 
 FEWSHOT is the command from a release build, WEIGHTS the file of EfficientNet-Lite0's. Pictures of 500x375 are made in the folder
 PICTURES, if it is not there. All decode, resize to 256, crop to 224 and embed in f32 on two cores; the loader has two workers, the
-networks two threads. The time of the command is that of its whole process; of the others, without imports and the loading of weights.
+networks two threads; the others' weights are drawn. The time of the command is that of its whole process, of the others without imports.
 """
 
 import subprocess
@@ -39,13 +39,6 @@ class Pictures(Dataset):
 
     def __getitem__(self, index):
         return self.transform(Image.open(self.files[index]).convert("RGB"))
-
-
-def network(weights):
-    model = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-    model.load_state_dict(torch.load(weights))
-    model.reset_classifier(0)
-    return model.eval()
 
 
 def traced(model, _):
@@ -85,8 +78,9 @@ def main():
     if not Path(pictures).exists():
         make(Path(pictures), PICTURES // CLASSES)
     files = sorted(Path(pictures).glob("*/*.jpg"))
+    model = timm.create_model("efficientnet_lite0", pretrained=False, num_classes=0).eval()
     with tempfile.TemporaryDirectory() as folder:
-        peers = {way.__name__: way(network(weights), folder) for way in (traced, onnx_runtime)}
+        peers = {way.__name__: way(model, folder) for way in (traced, onnx_runtime)}
         for _ in range(rounds):
             print(f"fewshot       {command(fewshot, pictures, weights, folder):6.1f} s", flush=True)
             for name, embed in peers.items():
