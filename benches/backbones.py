@@ -64,12 +64,18 @@ def traced(model, images, _):
     return lambda: traced(images)
 
 
-def onnx_runtime(_, images, graph):
+def session(graph):
+    """The function from images to features of a graph in ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    inputs = {session.get_inputs()[0].name: images.numpy()}
-    return lambda: session.run(None, inputs)[0]
+    name = session.get_inputs()[0].name
+    return lambda images: session.run(None, {name: images.numpy()})[0]
+
+
+def onnx_runtime(_, images, graph):
+    embed = session(graph)
+    return lambda: embed(images)
 
 
 def open_vino(_, images, graph):

@@ -1,6 +1,6 @@
 """Seconds from 2000 JPEG files to their features: `fewshot embed --pictures`, and a DataLoader before PyTorch and ONNX Runtime.
 
-pip install torch torchvision timm onnx onnxscript onnxruntime
+pip install torch torchvision timm onnx onnxscript onnxruntime openvino
 python benches/embed_pictures.py FEWSHOT PICTURES WEIGHTS [ROUNDS]
 
 FEWSHOT is the command from a release build, WEIGHTS the file of EfficientNet-Lite0's. Pictures of 500x375 are made in the folder
@@ -15,7 +15,6 @@ import time
 import warnings
 from pathlib import Path
 
-import onnxruntime
 import timm
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -23,9 +22,10 @@ from torchvision import transforms as T
 from PIL import Image
 
 from augment import CLASSES, make
+from backbones import THREADS, session
 
 warnings.filterwarnings("ignore")
-THREADS, PICTURES, BATCH = 2, 2000, 32
+PICTURES, BATCH = 2000, 32
 
 
 class Pictures(Dataset):
@@ -48,11 +48,7 @@ def traced(model, _):
 def onnx_runtime(model, folder):
     graph, dynamic = Path(folder, "graph.onnx"), {0: torch.export.Dim("batch")}
     torch.onnx.export(model, (torch.zeros(2, 3, 224, 224),), graph, dynamo=True, verbose=False, dynamic_shapes=(dynamic,))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = THREADS
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda images: session.run(None, {name: images.numpy()})[0]
+    return session(graph)
 
 
 def loaded(embed, files):
@@ -78,6 +74,8 @@ def main():
     if not Path(pictures).exists():
         make(Path(pictures), PICTURES // CLASSES)
     files = sorted(Path(pictures).glob("*/*.jpg"))
+    # The command embeds equal files once.
+    assert len({file.read_bytes() for file in files}) == PICTURES, f"not {PICTURES} different files in {pictures}"
     model = timm.create_model("efficientnet_lite0", pretrained=False, num_classes=0).eval()
     with tempfile.TemporaryDirectory() as folder:
         peers = {way.__name__: way(model, folder) for way in (traced, onnx_runtime)}

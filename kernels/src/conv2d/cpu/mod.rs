@@ -49,9 +49,6 @@ fn derivative_with(
     assert_eq!(second.len(), length(role.next().next()), "the second of {role:?}, {shape:?}");
     let plan = Plan::new(shape, body.tile());
     match role {
-        Role::Output if shape.n == 1 && plan.forward().wide().is_none() => {
-            output_of_an_image(body, shape, first, second)
-        }
         Role::Output => plan.output(body, first, second),
         Role::Input => plan.input(body, first, second),
         Role::Weight => plan.weight(body, first, second),
@@ -61,35 +58,6 @@ fn derivative_with(
 /// Channels of a single image's output that are worth a part of their own, where there are two parts: a part of few
 /// repeats Winograd's transform of the input for little.
 const CHANNELS: usize = 128;
-
-/// The output for a single image `x`, channels in two to four parts in parallel. Their number follows from the shape
-/// alone, for it may decide how sums are rounded.
-fn output_of_an_image(
-    body: &dyn InstructionSet,
-    shape: &ConvShape,
-    x: &[f32],
-    w: &[f32],
-) -> Vec<f32> {
-    let plan = Plan::new(shape, body.tile());
-    let image = packed_image(body, &plan.from, x);
-    let (plane, weights) = (plan.to.h * plan.to.w, w.len() / shape.o);
-    let (tile, tiles) = (plan.to.lane, plan.to.tiles());
-    let parts = (shape.o / CHANNELS).clamp(2, 4).min(tiles);
-    let channels = even_parts(tiles, parts)
-        .map(|[first, end]| first * tile..(end * tile).min(shape.o))
-        .collect::<Vec<_>>();
-    let mut out = Vec::with_capacity(shape.o * plane);
-    let parts = split(&mut out.spare_capacity_mut()[..shape.o * plane], plane, &channels);
-    parts.into_par_iter().zip(&channels).for_each(|(out, part)| {
-        let w = &w[part.start * weights..part.end * weights];
-        let pass = Plan::new(&ConvShape { o: part.len(), ..*shape }, tile).pass(body, w);
-        let mut to = Buffer::stale(pass.to.image());
-        pass.group(&image, &mut to, out, &mut pass.way.scratch(1));
-    });
-    // SAFETY: the parts are all channels, and each is written.
-    unsafe { out.set_len(shape.o * plane) };
-    out
-}
 
 /// An image in the layout of a map, tiles in parallel.
 fn packed_image(body: &dyn InstructionSet, map: &Map, x: &[f32]) -> Buffer {
@@ -138,7 +106,33 @@ impl Plan {
 
     /// The output for images `x` and the weight `w`.
     fn output(&self, body: &dyn InstructionSet, x: &[f32], w: &[f32]) -> Vec<f32> {
-        self.pass(body, w).run(x)
+        match self.shape.n == 1 && self.forward().wide().is_none() {
+            true => self.output_of_an_image(body, x, w),
+            false => self.pass(body, w).run(x),
+        }
+    }
+
+    /// The output for a single image, channels in two to four parts in parallel. Their number follows from the shape
+    /// alone, for it may decide how sums are rounded.
+    fn output_of_an_image(&self, body: &dyn InstructionSet, x: &[f32], w: &[f32]) -> Vec<f32> {
+        let (shape, tile, tiles) = (&self.shape, self.to.lane, self.to.tiles());
+        let image = packed_image(body, &self.from, x);
+        let (plane, weights) = (self.to.h * self.to.w, w.len() / shape.o);
+        let parts = (shape.o / CHANNELS).clamp(2, 4).min(tiles);
+        let channels = even_parts(tiles, parts)
+            .map(|[first, end]| first * tile..(end * tile).min(shape.o))
+            .collect::<Vec<_>>();
+        let mut out = Vec::with_capacity(shape.o * plane);
+        let parts = split(&mut out.spare_capacity_mut()[..shape.o * plane], plane, &channels);
+        parts.into_par_iter().zip(&channels).for_each(|(out, part)| {
+            let w = &w[part.start * weights..part.end * weights];
+            let pass = Plan::new(&ConvShape { o: part.len(), ..*shape }, tile).pass(body, w);
+            let mut to = Buffer::stale(pass.to.image());
+            pass.group(&image, &mut to, out, &mut pass.way.scratch(1));
+        });
+        // SAFETY: the parts are all channels, and each is written.
+        unsafe { out.set_len(shape.o * plane) };
+        out
     }
 
     /// The pass from images to their output.

@@ -78,6 +78,31 @@ fn channels_of_a_single_image_are_computed_in_parts() {
 }
 
 #[test]
+fn threads_do_not_change_a_bit_of_a_single_image() {
+    let shape = ConvShape {
+        n: 1,
+        c: 40,
+        h: 9,
+        w: 8,
+        o: 300,
+        kernel: 3,
+        stride: 1,
+        padding: 1,
+        lanes: 1,
+        tf32: false,
+    };
+    let [x, weight] = [(Role::Input, 1), (Role::Weight, 2)]
+        .map(|(role, seed)| Noise::new(seed).values(shape.of(role).iter().product()));
+    for body in bodies() {
+        let [alone, shared] = [1, 3].map(|threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| derivative_with(body, Role::Output, &shape, [&x[..], &weight[..]]))
+        });
+        assert_eq!(alone, shared, "{}", body.name());
+    }
+}
+
+#[test]
 fn every_size_agrees_with_the_definition() {
     for (h, w) in [(1, 1), (1, 5), (6, 1), (2, 2), (3, 3), (9, 13), (31, 30)] {
         for kernel in [1, 3, 5, 7] {
