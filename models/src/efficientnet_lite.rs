@@ -6,10 +6,10 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{FusedConvOptions, depthwise, depthwise_conv2d, fused_conv2d};
+use fewshot_kernels::{FusedConvOptions, depthwise, depthwise_conv2d};
 
 use crate::encoder::{Differentiable, Encoder};
-use crate::nn::conv::{conv, conv_config, convolve, same_zeros};
+use crate::nn::conv::{conv, conv_config, convolve, fused, options};
 use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool, relu6};
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
@@ -118,25 +118,6 @@ fn same_padded<B: Backend>(
         1 => config.init(device),
         _ => config.with_padding(PaddingConfig2d::Same).init(device),
     }
-}
-
-/// The window of a convolution that keeps the size up to the stride, and the bounds of what follows.
-fn options<B: Backend>(conv: &Conv2d<B>, x: &Tensor<B, 4>, bounds: [f32; 2]) -> FusedConvOptions {
-    let ([_, _, h, w], [stride, _], [window, _]) = (x.dims(), conv.stride, conv.kernel_size);
-    let [[top, bottom], [left, right]] = [h, w].map(|side| same_zeros(side, window, stride));
-    FusedConvOptions { stride, padding: [top, left, bottom, right], bounds }
-}
-
-/// A convolution, normalised by running averages, within bounds, plus a map.
-fn fused<B: Backend>(
-    conv: &Conv2d<B>,
-    norm: &BatchNorm<B>,
-    x: Tensor<B, 4>,
-    bounds: [f32; 2],
-    add: Option<Tensor<B, 4>>,
-) -> Tensor<B, 4> {
-    let options = options(conv, &x, bounds);
-    fused_conv2d(x, conv.weight.val(), norm.running_map(), options, add)
 }
 
 impl<B: Backend> Block<B> {

@@ -7,9 +7,9 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::encoder::{Differentiable, Encoder};
-use crate::nn::conv::{conv, convolve};
+use crate::nn::conv::{conv, layer};
 use crate::nn::{
-    BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool, overlapping_max_pool, relu,
+    BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool, overlapping_max_pool,
 };
 use crate::preprocessing::Preprocessing;
 use crate::weights::Pretrained;
@@ -142,18 +142,19 @@ impl<B: Backend> Block<B> {
     }
 
     fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
-        let layer =
-            |conv: &Conv2d<B>, norm: &BatchNorm<B>, x| norm.forward(convolve(conv, x), statistics);
         let shortcut = match &self.downsample {
-            Some((conv, norm)) => layer(conv, norm, x.clone()),
+            Some((conv, norm)) => layer((conv, norm), x.clone(), statistics, false, None),
             None => x.clone(),
         };
-        let y = relu(layer(&self.conv1, &self.bn1, x));
-        let mut y = layer(&self.conv2, &self.bn2, y);
-        if let (Some(conv), Some(norm)) = (&self.conv3, &self.bn3) {
-            y = layer(conv, norm, relu(y));
+        let y = layer((&self.conv1, &self.bn1), x, statistics, true, None);
+        let second = (&self.conv2, &self.bn2);
+        match (&self.conv3, &self.bn3) {
+            (Some(conv), Some(norm)) => {
+                let y = layer(second, y, statistics, true, None);
+                layer((conv, norm), y, statistics, true, Some(shortcut))
+            }
+            _ => layer(second, y, statistics, true, Some(shortcut)),
         }
-        relu(y + shortcut)
     }
 }
 
@@ -181,8 +182,8 @@ impl<B: Backend> ResNet<B> {
     ) -> Tensor<B, 4> {
         let x = match index {
             0 => {
-                let stem = self.bn1.forward(convolve(&self.conv1, x), statistics);
-                overlapping_max_pool(relu(stem))
+                let stem = (&self.conv1, &self.bn1);
+                overlapping_max_pool(layer(stem, x, statistics, true, None))
             }
             _ => x,
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::{Route, route};
+use fewshot_kernels::{KeptWeights, Route, route};
 use fewshot_models::{AnyEncoder, BnStatistics, Encoder, EncoderConfig, Preprocessing};
 use rayon::prelude::*;
 
@@ -33,6 +33,8 @@ const AVERAGED: usize = 128;
 pub struct PretrainedBackbone<B: Backend> {
     origin: BackboneOrigin,
     network: Arc<AnyEncoder<B>>,
+    /// Its large linear layers on a host, as they embed.
+    weights: KeptWeights,
     device: B::Device,
     limits: PictureLimits,
 }
@@ -173,8 +175,11 @@ impl<B: Backend> PretrainedBackbone<B> {
     }
 
     fn new(origin: BackboneOrigin, network: AnyEncoder<B>, device: &B::Device) -> Self {
+        let transformer = matches!(config(&origin), Some(EncoderConfig::Vit(_)));
+        let keeps = transformer && matches!(route::<B>(), Route::Host(_));
+        let weights = KeptWeights::new(if keeps { Module::<B>::num_params(&network) } else { 0 });
         let (network, limits) = (Arc::new(network), PictureLimits::default());
-        Self { origin, network, device: device.clone(), limits }
+        Self { origin, network, weights, device: device.clone(), limits }
     }
 
     /// The same with other limits for pictures in files.
@@ -203,7 +208,8 @@ impl<B: Backend> PretrainedBackbone<B> {
             let ImageShape { channels, height, width } = preparation.image();
             let shape = [images.len(), channels, height, width];
             let images = Tensor::from_data(TensorData::new(images.concat(), shape), &self.device);
-            self.network = Arc::new(self.network.as_ref().clone().with_averages_of(images));
+            let network = self.network.as_ref().clone().with_averages_of(images);
+            self = Self { limits: self.limits, ..Self::new(self.origin, network, &self.device) };
         }
         Ok(self)
     }
@@ -226,10 +232,11 @@ impl<B: Backend> PretrainedBackbone<B> {
         }
     }
 
-    /// Memory that its parameters take.
+    /// Memory that its parameters take: on a host twice those of a transformer, whose linear layers lie in the layout of products, too,
+    /// as soon as it embeds.
     pub fn bytes(&self) -> Bytes {
         let parameters = Module::<B>::num_params(&*self.network);
-        Bytes((parameters * size_of::<f32>()) as u64)
+        Bytes(((parameters + self.weights.capacity()) * size_of::<f32>()) as u64)
     }
 
     /// Its source: published weights, or training here.
@@ -304,17 +311,15 @@ impl<B: Backend> PretrainedBackbone<B> {
         let (values, ImageShape { channels, height, width }) = (image.values(), image);
         let shape = [images.len() / values, channels, height, width];
         let images = Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device);
-        self.network.encode(images, BnStatistics::Running)
+        self.weights.during(|| self.network.encode(images, BnStatistics::Running))
     }
 
     /// Images that a core of a host embeds at a time: several where weights are large beside what is made of an image.
     fn on_a_core(&self) -> usize {
-        let transformer = match &self.origin {
-            BackboneOrigin::Trained(of) => matches!(of.network, EncoderConfig::Vit(_)),
-            BackboneOrigin::Published(id) => PublishedWeights::named(&id.name)
-                .is_ok_and(|of| matches!(of.config(), EncoderConfig::Vit(_))),
-        };
-        if transformer { 4 } else { 1 }
+        match config(&self.origin) {
+            Some(EncoderConfig::Vit(_) | EncoderConfig::ResNet(_)) => 4,
+            _ => 1,
+        }
     }
 
     /// Feature vectors of the pictures in files, and their length; few pictures are in memory at a time.
@@ -367,6 +372,15 @@ impl<B: Backend> PretrainedBackbone<B> {
     pub fn embed_pictures(&self, classes: &[(String, Vec<PathBuf>)]) -> Result<Features> {
         let (length, classes) = self.embed_classes(classes, |_| ())?;
         Ok(Features::new(length, classes.into_iter().map(|(class, rows, _)| (class, rows)))?)
+    }
+}
+
+fn config(origin: &BackboneOrigin) -> Option<EncoderConfig> {
+    match origin {
+        BackboneOrigin::Trained(network) => Some(network.network.clone()),
+        BackboneOrigin::Published(id) => {
+            PublishedWeights::named(&id.name).ok().map(|of| of.config())
+        }
     }
 }
 

@@ -216,12 +216,19 @@ impl Tiles<'_> {
         let (tile, taps, channels) = (body.tile(), shape.taps(), shape.channels);
         let out = shape.out.iter().product::<usize>();
         // Channels begin again behind the last, since a tile may go on in the next image.
-        let around = |values: &[f32]| -> Vec<f32> {
-            values.iter().copied().cycle().take(channels + tile).collect()
+        let around = |rows: &[f32]| {
+            let mut around = Vec::with_capacity(rows.len() / channels * (channels + tile));
+            for row in rows.chunks_exact(channels) {
+                let end = around.len() + channels + tile;
+                while around.len() < end {
+                    around.extend_from_slice(&row[..channels.min(end - around.len())]);
+                }
+            }
+            around
         };
         let mut turned = vec![0.0; w.len()];
         body.transposed(w, taps, &mut turned);
-        let filters: Vec<f32> = turned.chunks_exact(channels).flat_map(around).collect();
+        let filters = around(&turned);
         let [scale, shift] = [scale, shift].map(around);
         let (count, places) = (shape.n * channels, tile_places(out, tile));
         let planes = shape.planes_of_task(count, out).next_multiple_of(tile);

@@ -129,8 +129,8 @@ fn write<S: Simd, const P: usize>(
     half: usize,
     out: &mut [f32],
 ) {
-    let [scale, shift] = [map.scale, map.shift].map(|of| simd.load(&of[half..]));
-    let [least, most] = map.bounds.map(|value| simd.splat(value));
+    let (scale, shift) = (simd.load(&map.scale[half..]), simd.load(&map.shift[half..]));
+    let (least, most) = (simd.splat(map.bounds[0]), simd.splat(map.bounds[1]));
     for (p, sum) in sums.into_iter().enumerate() {
         let value = simd.min(simd.max(simd.mul_add(sum, scale, shift), least), most);
         simd.store(&mut out[p * 2 * S::WIDTH..], value);

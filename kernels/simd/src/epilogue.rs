@@ -8,13 +8,13 @@ use super::simd::Simd;
 pub enum Epilogue<'a> {
     /// Itself.
     Sum,
-    /// `clamp(sum * scale + shift) + add`: by row scale and shift, by element what is added.
+    /// `clamp(sum * scale + shift + add)`: by row scale and shift, by element what is added.
     Rows {
         /// `[rows]`.
         scale: &'a [f32],
         /// `[rows]`.
         shift: &'a [f32],
-        /// Least and largest value before something is added.
+        /// Least and largest result.
         bounds: [f32; 2],
         /// `[rows, columns]`.
         add: Option<&'a [f32]>,
@@ -136,11 +136,12 @@ impl<S: Simd> RowMap<'_, S> {
     #[inline(always)]
     pub unsafe fn applied(&self, simd: S, sums: S::Vector, at: usize, count: usize) -> S::Vector {
         let ([scale, shift], [least, most]) = (self.line, self.bounds);
-        let value = simd.min(simd.max(simd.mul_add(sums, scale, shift), least), most);
-        match self.add {
+        let value = simd.mul_add(sums, scale, shift);
+        let value = match self.add {
             // SAFETY: what is added is as long as the part.
             Some(add) => unsafe { simd.add(value, simd.read_up_to(add.as_ptr().add(at), count)) },
             None => value,
-        }
+        };
+        simd.min(simd.max(value, least), most)
     }
 }

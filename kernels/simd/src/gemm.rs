@@ -7,11 +7,14 @@ use rayon::prelude::*;
 use super::buffers::{Buffer, CowBuffer, assume_init};
 use super::epilogue::Epilogue;
 use super::im2col::Windows;
+use super::last_columns::LastColumns;
 use super::simd::{Simd, WIDEST, even_parts, with_rows};
 
-/// The right matrix of a product, as the product reads it: panels of few adjacent columns, step by step.
+/// The right matrix of a product, as the product reads it: panels of few adjacent columns, step by step, and the last
+/// columns by themselves where they would fill little of a vector.
 pub struct RightMatrix<'a> {
     values: CowBuffer<'a>,
+    last: LastColumns,
     /// Floats from one step to the next where the matrix is read as it lies, else panels follow each other, with zeros
     /// behind the last column.
     row: Option<usize>,
@@ -29,13 +32,25 @@ impl<'a> RightMatrix<'a> {
         assert!(b.len() >= (steps - 1) * b_row + columns, "a step leaves `b`");
         match columns.is_multiple_of(width) && steps <= MOST_STEPS {
             true => {
-                Self { values: CowBuffer::Borrowed(b), row: Some(b_row), steps, columns, width }
+                let last = LastColumns::filled(0, steps, |_, _| ());
+                Self {
+                    values: CowBuffer::Borrowed(b),
+                    last,
+                    row: Some(b_row),
+                    steps,
+                    columns,
+                    width,
+                }
             }
             false => Self::packed(width, (b, b_row), [steps, columns]),
         }
     }
 
-    fn packed(width: usize, (b, b_row): (&[f32], usize), [steps, columns]: [usize; 2]) -> Self {
+    /// The same matrix in memory of its own.
+    ///
+    /// # Panics
+    /// Where it has no elements, or `b` has not all.
+    pub fn packed(width: usize, (b, b_row): (&[f32], usize), [steps, columns]: [usize; 2]) -> Self {
         let copied = |step: usize, first: usize, to: &mut [f32]| {
             to.copy_from_slice(&b[step * b_row + first..][..to.len()]);
         };
@@ -55,10 +70,14 @@ impl<'a> RightMatrix<'a> {
         write: impl Fn(usize, usize, &mut [f32]) + Sync,
     ) -> Self {
         assert!(steps * columns > 0, "a matrix has elements");
-        let mut values = Buffer::stale(steps * columns.next_multiple_of(width));
+        let behind = LastColumns::count(width, [steps, columns]);
+        let in_panels = columns - behind;
+        let last = LastColumns::filled(behind, steps, |step, to| write(step, in_panels, to));
+        let mut values = Buffer::stale(steps * in_panels.next_multiple_of(width));
         // Rows of a matrix are read fastest as they lie, so panels are filled together.
         let tasks = (values.len() / TASK).clamp(1, rayon::current_num_threads());
-        let shape = Self { values: CowBuffer::Borrowed(&[]), row: None, steps, columns, width };
+        let nothing = CowBuffer::Borrowed(&[]);
+        let shape = Self { values: nothing, last, row: None, steps, columns, width };
         let mut rest = &mut values[..];
         let mut panels = Vec::with_capacity(shape.panels().len());
         for [from, to] in shape.panels() {
@@ -66,12 +85,12 @@ impl<'a> RightMatrix<'a> {
             panels.push((from, to - from, panel));
             rest = behind;
         }
-        let panels_per_task = panels.len().div_ceil(tasks);
+        let panels_per_task = panels.len().div_ceil(tasks).max(1);
         panels.par_chunks_mut(panels_per_task).for_each(|panels| {
             for step in 0..steps {
                 for (from, length, panel) in panels.iter_mut() {
                     let to = &mut panel[step * *length..][..*length];
-                    let count = (*length).min(columns - *from);
+                    let count = (*length).min(in_panels - *from);
                     write(step, *from, &mut to[..count]);
                     to[count..].fill(0.0);
                 }
@@ -80,10 +99,16 @@ impl<'a> RightMatrix<'a> {
         Self { values: values.into(), ..shape }
     }
 
+    /// Number of the columns that lie in panels.
+    #[inline(always)]
+    fn in_panels(&self) -> usize {
+        self.columns - self.last.len()
+    }
+
     /// The first column of every panel, and of the next one.
     #[inline(always)]
     fn panels(&self) -> impl ExactSizeIterator<Item = [usize; 2]> + use<> {
-        let (width, vectors) = (self.width, self.columns.div_ceil(self.width));
+        let (width, vectors) = (self.width, self.in_panels().div_ceil(self.width));
         even_parts(vectors, vectors.div_ceil(most_vectors(width)))
             .map(move |of| of.map(|v| v * width))
     }
@@ -151,6 +176,7 @@ pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, (out, out_row): (&mut [MaybeUninit
     assert!(a.len() >= (rows - 1) * a_row + steps, "a step leaves `a`");
     assert!(out.len() >= (rows - 1) * out_row + columns, "a row for each of `a`");
     epilogue.check(rows, columns);
+    b.last.gemm(simd, job, b.in_panels(), (&mut *out, out_row));
     let blocks = steps.div_ceil(steps_at_once(S::WIDTH));
     for rows in even_parts(rows, rows.div_ceil(rows_at_once(S::WIDTH))) {
         for [from, to] in even_parts(steps, blocks) {
@@ -165,7 +191,7 @@ pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, (out, out_row): (&mut [MaybeUninit
                     a: &a[from..],
                     a_row,
                     first,
-                    width: end.min(columns) - first,
+                    width: end.min(b.in_panels()) - first,
                 };
                 let (rows, out) = ((rows, columns, epilogue), (&mut *out, out_row));
                 match (end - first) / S::WIDTH {
@@ -304,10 +330,22 @@ mod tests {
     fn any_size_is_multiplied() {
         for body in bodies() {
             let vector = body.tile() / 2;
-            for columns in [1, vector - 1, vector, 2 * vector + 1, 3 * vector, 4 * vector + 3] {
-                for (rows, steps) in
-                    [(1, 1), (2, 7), (9, 3), (13, 2), (29, 5), (7, 800), (150, 3), (290, 400)]
-                {
+            let behind = [1, 2, 3, 4].map(|behind| 2 * vector + behind);
+            for columns in
+                [1, vector - 1, vector, 3 * vector, 4 * vector + 3].into_iter().chain(behind)
+            {
+                for (rows, steps) in [
+                    (1, 1),
+                    (2, 7),
+                    (9, 3),
+                    (13, 2),
+                    (29, 5),
+                    (7, 803),
+                    (150, 3),
+                    (290, 400),
+                    (1, 64),
+                    (17, 77),
+                ] {
                     let [a_row, b_row, out_row] = [steps + 2, columns + 3, columns + 1];
                     let (a, b) = (integers(rows * a_row, 1), integers(steps * b_row, 2));
                     let (by_row, by_column) = (integers(rows, 3), integers(columns, 4));
@@ -333,7 +371,7 @@ mod tests {
                             match epilogue {
                                 Epilogue::Sum => sum,
                                 Epilogue::Rows { .. } => {
-                                    (sum * by_row[row] + by_row[row]).clamp(-50.0, 60.0) + add
+                                    (sum * by_row[row] + by_row[row] + add).clamp(-50.0, 60.0)
                                 }
                                 Epilogue::Columns { residual: None, .. } => sum + bias,
                                 Epilogue::Columns { .. } => (sum + bias) * bias + add,

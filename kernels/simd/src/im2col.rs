@@ -45,8 +45,7 @@ impl Windows<'_> {
                     zeros.fill(0.0);
                     end.fill(0.0);
                     let start = y * w + pixels.start * stride + j - before[1];
-                    let pixels = plane[start..].iter().step_by(stride);
-                    values.iter_mut().zip(pixels).for_each(|(to, from)| *to = *from);
+                    copy_every(stride, &plane[start..], values);
                 }
                 _ => line.fill(0.0),
             }
@@ -60,6 +59,22 @@ impl Windows<'_> {
         let start = left.saturating_sub(j).div_ceil(self.stride);
         let end = (w + left).saturating_sub(j).div_ceil(self.stride);
         start..end.clamp(start, self.out[1].max(start))
+    }
+}
+
+/// Copies the floats that are so far apart, as many as `to` has.
+fn copy_every(stride: usize, from: &[f32], to: &mut [f32]) {
+    match stride {
+        1 => to.copy_from_slice(&from[..to.len()]),
+        // Pairs are read by whole vectors; the last float may be without another behind it.
+        2 => {
+            let (pairs, _) = from.as_chunks::<2>();
+            let count = pairs.len().min(to.len());
+            let (paired, last) = to.split_at_mut(count);
+            paired.iter_mut().zip(pairs).for_each(|(to, pair)| *to = pair[0]);
+            last.iter_mut().for_each(|to| *to = from[2 * count]);
+        }
+        _ => to.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, from)| *to = *from),
     }
 }
 

@@ -38,6 +38,7 @@ pub mod im2col;
 pub mod images;
 pub mod instruction_set;
 pub mod interleave;
+mod last_columns;
 pub mod layer_norm;
 pub mod layout;
 pub mod moments;

@@ -15,18 +15,18 @@ use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
 use crate::registry::{self, Operation, Runs};
 
-/// A convolution, times `scale` plus `shift` by channel, within bounds, plus `add`: the first layer, the expansion and
-/// the projection of mobile networks, with batch-norm by running averages, ReLU6 and residual.
+/// A convolution, times `scale` plus `shift` by channel, plus `add`, within bounds: a layer of networks with batch-norm by
+/// running averages, with its residual and ReLU.
 ///
 /// # Shapes
 /// - `x`: `[n, c, h, w]`
 /// - `weight`: `[o, c, k, k]`
 /// - `scale`, `shift`: `[o]`
-/// - `add`: of the shape of the result, added after the bounds
+/// - `add`: of the shape of the result
 /// - returns `[n, o, (h + top + bottom - k) / stride + 1, (w + left + right - k) / stride + 1]`
 ///
 /// # Conventions
-/// The PyTorch equivalent is `(F.conv2d(F.pad(x, ...), weight, stride=stride) * scale + shift).clamp(*bounds) + add`.
+/// The PyTorch equivalent is `(F.conv2d(F.pad(x, ...), weight, stride=stride) * scale + shift + add).clamp(*bounds)`.
 ///
 /// # Panics
 /// When the shapes do not fit, or the options are none.

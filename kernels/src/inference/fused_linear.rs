@@ -10,6 +10,7 @@ pub use fewshot_simd::epilogue::Activation;
 use fewshot_simd::epilogue::Epilogue;
 use fewshot_simd::gemm::{Gemm, RightMatrix};
 
+use super::kept_weights::kept_weight;
 use super::{reference, rows_of_a_task};
 use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
@@ -81,6 +82,12 @@ impl Operation for FusedLinear {
     type Results<B: Backend> = FloatTensor<B>;
 }
 
+/// The weight as products read it.
+enum Right<'a> {
+    Kept(&'a RightMatrix<'static>),
+    Packed(RightMatrix<'a>),
+}
+
 impl<H: HostBackend> Runs<FusedLinear> for H {
     fn run(
         (tensors, residual): ([FloatTensor<H>; 3], Option<Residual<H>>),
@@ -93,16 +100,24 @@ impl<H: HostBackend> Runs<FusedLinear> for H {
         let residual = residual.as_ref();
         let residual =
             residual.map(|(scale, add)| (scale.as_ref().map(elements::<H>), elements::<H>(add)));
-        let pack = |_| RightMatrix::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
+        let shape = [inputs, outputs];
+        let kept = kept_weight::<H>(&tensors[1], shape);
+        let pack = |_| match &kept {
+            Some(kept) => Right::Kept(&kept.matrix),
+            None => Right::Packed(RightMatrix::new(body.tile() / 2, (weight, outputs), shape)),
+        };
         let rows = rows_of_a_task(n, inputs * outputs);
-        let write = |right: &RightMatrix<'_>, [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
+        let write = |right: &Right<'_>, [_, task]: [usize; 2], y: &mut [MaybeUninit<f32>]| {
             let place = task * rows * outputs;
             let residual = residual.as_ref();
             let residual =
                 residual.map(|(scale, add)| (scale.as_deref(), &add[place..][..y.len()]));
             let job = Gemm {
                 a: (&x[task * rows * inputs..], inputs),
-                b: right,
+                b: match right {
+                    Right::Kept(matrix) => matrix,
+                    Right::Packed(matrix) => matrix,
+                },
                 rows: y.len() / outputs,
                 epilogue: Epilogue::Columns { bias, activation, residual },
             };

@@ -31,7 +31,7 @@ pub fn depthwise_conv2d<B: Backend>(
     options: FusedConvOptions,
 ) -> Tensor<B, 4> {
     let groups = x.dims()[1];
-    completed(convolved(x, filters, groups, options), map, options.bounds)
+    completed(convolved(x, filters, groups, options), map, None, options.bounds)
 }
 
 /// See [`fused_conv2d`](crate::fused_conv2d()).
@@ -46,11 +46,7 @@ pub fn fused_conv2d<B: Backend>(
         1 => conv2d(x, weight, None, options.stride, 0),
         _ => convolved(x, weight, 1, options),
     };
-    let y = completed(y, map, options.bounds);
-    match add {
-        Some(add) => y + add,
-        None => y,
-    }
+    completed(y, map, add, options.bounds)
 }
 
 /// Burn's own convolution, after zeros where there are not as many on opposite sides.
@@ -72,10 +68,15 @@ pub(crate) fn convolved<B: Backend>(
 fn completed<B: Backend>(
     y: Tensor<B, 4>,
     map: [Tensor<B, 1>; 2],
+    add: Option<Tensor<B, 4>>,
     bounds: [f32; 2],
 ) -> Tensor<B, 4> {
     let [scale, shift] = map.map(|of| of.reshape([1, -1, 1, 1]));
     let y = y * scale + shift;
+    let y = match add {
+        Some(add) => y + add,
+        None => y,
+    };
     match bounds {
         [f32::NEG_INFINITY, f32::INFINITY] => y,
         [least, most] => y.clamp(least, most),

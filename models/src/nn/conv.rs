@@ -6,7 +6,9 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, module};
-use fewshot_kernels::{conv2d, zero_padded};
+use fewshot_kernels::{FusedConvOptions, Route, conv2d, fused_conv2d, route, zero_padded};
+
+use super::{BatchNorm, BnStatistics, relu};
 
 /// A square convolution without bias that keeps the size up to the stride.
 pub(crate) fn conv<B: Backend>(
@@ -46,6 +48,51 @@ pub(crate) fn convolve<B: Backend>(layer: &Conv2d<B>, x: Tensor<B, 4>) -> Tensor
         }
         _ => layer.forward(x),
     }
+}
+
+/// A convolution, normalised, plus `add`, with a ReLU where there is one. Windows of one pixel do all in one pass where a host
+/// normalises by running averages and records no graph.
+pub(crate) fn layer<B: Backend>(
+    (conv, norm): (&Conv2d<B>, &BatchNorm<B>),
+    x: Tensor<B, 4>,
+    statistics: BnStatistics,
+    has_relu: bool,
+    add: Option<Tensor<B, 4>>,
+) -> Tensor<B, 4> {
+    let on_host = matches!(route::<B>(), Route::Host(_)) && !B::ad_enabled(&x.device());
+    if conv.kernel_size == [1, 1] && statistics == BnStatistics::Running && on_host {
+        let least = if has_relu { 0.0 } else { f32::NEG_INFINITY };
+        return fused(conv, norm, x, [least, f32::INFINITY], add);
+    }
+    let y = norm.forward(convolve(conv, x), statistics);
+    let y = match add {
+        Some(add) => y + add,
+        None => y,
+    };
+    if has_relu { relu(y) } else { y }
+}
+
+/// The window of a convolution that keeps the size up to the stride, and the bounds of what follows.
+pub(crate) fn options<B: Backend>(
+    conv: &Conv2d<B>,
+    x: &Tensor<B, 4>,
+    bounds: [f32; 2],
+) -> FusedConvOptions {
+    let ([_, _, h, w], [stride, _], [window, _]) = (x.dims(), conv.stride, conv.kernel_size);
+    let [[top, bottom], [left, right]] = [h, w].map(|side| same_zeros(side, window, stride));
+    FusedConvOptions { stride, padding: [top, left, bottom, right], bounds }
+}
+
+/// A convolution, normalised by running averages, plus a map, within bounds.
+pub(crate) fn fused<B: Backend>(
+    conv: &Conv2d<B>,
+    norm: &BatchNorm<B>,
+    x: Tensor<B, 4>,
+    bounds: [f32; 2],
+    add: Option<Tensor<B, 4>>,
+) -> Tensor<B, 4> {
+    let options = options(conv, &x, bounds);
+    fused_conv2d(x, conv.weight.val(), norm.running_map(), options, add)
 }
 
 /// Zeros before and behind a side in TensorFlow's padding, which keeps the size up to the stride: one more behind where they are odd.

@@ -106,9 +106,10 @@ impl Plan {
 
     /// The output for images `x` and the weight `w`.
     fn output(&self, body: &dyn InstructionSet, x: &[f32], w: &[f32]) -> Vec<f32> {
-        match self.shape.n == 1 && self.forward().wide().is_none() {
+        let way = self.forward();
+        match self.shape.n == 1 && way.wide().is_none() {
             true => self.output_of_an_image(body, x, w),
-            false => self.pass(body, w).run(x),
+            false => self.pass(body, way, w).run(x),
         }
     }
 
@@ -126,7 +127,8 @@ impl Plan {
         let parts = split(&mut out.spare_capacity_mut()[..shape.o * plane], plane, &channels);
         parts.into_par_iter().zip(&channels).for_each(|(out, part)| {
             let w = &w[part.start * weights..part.end * weights];
-            let pass = Plan::new(&ConvShape { o: part.len(), ..*shape }, tile).pass(body, w);
+            let plan = Plan::new(&ConvShape { o: part.len(), ..*shape }, tile);
+            let pass = plan.pass(body, plan.forward(), w);
             let mut to = Buffer::stale(pass.to.image());
             pass.group(&image, &mut to, out, &mut pass.way.scratch(1));
         });
@@ -135,9 +137,9 @@ impl Plan {
         out
     }
 
-    /// The pass from images to their output.
-    fn pass<'a>(&self, body: &'a dyn InstructionSet, w: &[f32]) -> Pass<'a> {
-        let way = batched(self.forward());
+    /// The pass from images to their output, the [`forward`](Self::forward) way.
+    fn pass<'a>(&self, body: &'a dyn InstructionSet, way: Convolution, w: &[f32]) -> Pass<'a> {
+        let way = batched(way);
         let weight = way.prepare(body, self.filter.pack(body, w, &way.taps));
         Pass { body, way, weight, from: self.from, to: self.to }
     }
