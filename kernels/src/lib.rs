@@ -138,7 +138,7 @@ pub use inference::depthwise::depthwise_conv2d;
 pub use inference::fused_conv2d::fused_conv2d;
 pub use inference::fused_linear::{Activation, LinearEpilogue, fused_linear};
 pub use inference::layer_norm::layer_norm;
-pub use inference::{FusedConvOptions, KeptWeights};
+pub use inference::{FusedConvOptions, WeightCache};
 pub use inverse_power::inverse_power;
 pub use leaky_relu::{leaky_relu, relu6};
 pub use linear::{linear, product};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::{KeptWeights, Route, route};
+use fewshot_kernels::{Route, WeightCache, route};
 use fewshot_models::{AnyEncoder, BnStatistics, Encoder, EncoderConfig, Preprocessing};
 use rayon::prelude::*;
 
@@ -34,7 +34,7 @@ pub struct PretrainedBackbone<B: Backend> {
     origin: BackboneOrigin,
     network: Arc<AnyEncoder<B>>,
     /// Its large linear layers on a host, as they embed.
-    weights: KeptWeights,
+    weight_cache: WeightCache,
     device: B::Device,
     limits: PictureLimits,
 }
@@ -177,9 +177,10 @@ impl<B: Backend> PretrainedBackbone<B> {
     fn new(origin: BackboneOrigin, network: AnyEncoder<B>, device: &B::Device) -> Self {
         let transformer = matches!(config(&origin), Some(EncoderConfig::Vit(_)));
         let keeps = transformer && matches!(route::<B>(), Route::Host(_));
-        let weights = KeptWeights::new(if keeps { Module::<B>::num_params(&network) } else { 0 });
+        let weight_cache =
+            WeightCache::new(if keeps { Module::<B>::num_params(&network) } else { 0 });
         let (network, limits) = (Arc::new(network), PictureLimits::default());
-        Self { origin, network, weights, device: device.clone(), limits }
+        Self { origin, network, weight_cache, device: device.clone(), limits }
     }
 
     /// The same with other limits for pictures in files.
@@ -236,7 +237,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// as soon as it embeds.
     pub fn bytes(&self) -> Bytes {
         let parameters = Module::<B>::num_params(&*self.network);
-        Bytes(((parameters + self.weights.capacity()) * size_of::<f32>()) as u64)
+        Bytes(((parameters + self.weight_cache.capacity()) * size_of::<f32>()) as u64)
     }
 
     /// Its source: published weights, or training here.
@@ -311,7 +312,7 @@ impl<B: Backend> PretrainedBackbone<B> {
         let (values, ImageShape { channels, height, width }) = (image.values(), image);
         let shape = [images.len() / values, channels, height, width];
         let images = Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device);
-        self.weights.during(|| self.network.encode(images, BnStatistics::Running))
+        self.weight_cache.during(|| self.network.encode(images, BnStatistics::Running))
     }
 
     /// Images that a core of a host embeds at a time: several where weights are large beside what is made of an image.

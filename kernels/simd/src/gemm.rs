@@ -102,7 +102,7 @@ impl<'a> RightMatrix<'a> {
     /// Number of the columns that lie in panels.
     #[inline(always)]
     fn in_panels(&self) -> usize {
-        self.columns - self.last.len()
+        self.columns - self.last.columns()
     }
 
     /// The first column of every panel, and of the next one.

@@ -39,7 +39,7 @@ impl LastColumns {
 
     /// Number of the columns.
     #[inline(always)]
-    pub fn len(&self) -> usize {
+    pub fn columns(&self) -> usize {
         self.values.len() / self.steps
     }
 
@@ -52,7 +52,7 @@ impl LastColumns {
         first: usize,
         out: (&mut [MaybeUninit<f32>], usize),
     ) {
-        let columns = self.len();
+        let columns = self.columns();
         // As many sums as a vector has lanes, when they are added up.
         match (columns, S::WIDTH / columns.max(1)) {
             (0, _) => {}

@@ -10,7 +10,7 @@ pub use fewshot_simd::epilogue::Activation;
 use fewshot_simd::epilogue::Epilogue;
 use fewshot_simd::gemm::{Gemm, RightMatrix};
 
-use super::kept_weights::kept_weight;
+use super::weight_cache::cached_weight;
 use super::{reference, rows_of_a_task};
 use crate::environment::chosen;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
@@ -84,7 +84,7 @@ impl Operation for FusedLinear {
 
 /// The weight as products read it.
 enum Right<'a> {
-    Kept(&'a RightMatrix<'static>),
+    Cached(&'a RightMatrix<'static>),
     Packed(RightMatrix<'a>),
 }
 
@@ -101,9 +101,9 @@ impl<H: HostBackend> Runs<FusedLinear> for H {
         let residual =
             residual.map(|(scale, add)| (scale.as_ref().map(elements::<H>), elements::<H>(add)));
         let shape = [inputs, outputs];
-        let kept = kept_weight::<H>(&tensors[1], shape);
-        let pack = |_| match &kept {
-            Some(kept) => Right::Kept(&kept.matrix),
+        let cached = cached_weight::<H>(&tensors[1], shape);
+        let pack = |_| match &cached {
+            Some(cached) => Right::Cached(&cached.matrix),
             None => Right::Packed(RightMatrix::new(body.tile() / 2, (weight, outputs), shape)),
         };
         let rows = rows_of_a_task(n, inputs * outputs);
@@ -115,7 +115,7 @@ impl<H: HostBackend> Runs<FusedLinear> for H {
             let job = Gemm {
                 a: (&x[task * rows * inputs..], inputs),
                 b: match right {
-                    Right::Kept(matrix) => matrix,
+                    Right::Cached(matrix) => matrix,
                     Right::Packed(matrix) => matrix,
                 },
                 rows: y.len() / outputs,

@@ -6,13 +6,13 @@ pub(crate) mod depthwise;
 pub(crate) mod fused_conv2d;
 pub(crate) mod fused_linear;
 pub(crate) mod gradients;
-pub(crate) mod kept_weights;
 pub(crate) mod layer_norm;
 mod options;
 pub(crate) mod reference;
+pub(crate) mod weight_cache;
 
-pub use kept_weights::KeptWeights;
 pub use options::FusedConvOptions;
+pub use weight_cache::WeightCache;
 
 /// Multiply-adds that are worth a task of their own.
 const TASK: usize = 1 << 20;

@@ -25,7 +25,7 @@ const LEAST: usize = 1 << 16;
 /// ```
 /// use burn::backend::Flex;
 /// use burn::tensor::{Distribution, Tensor};
-/// use fewshot_kernels::{Activation, KeptWeights, LinearEpilogue, fused_linear};
+/// use fewshot_kernels::{Activation, LinearEpilogue, WeightCache, fused_linear};
 ///
 /// let device = Default::default();
 /// let random = |shape| Tensor::<Flex, 2>::random(shape, Distribution::Default, &device);
@@ -33,32 +33,32 @@ const LEAST: usize = 1 << 16;
 /// let gelu = || LinearEpilogue::Activation(Activation::Gelu);
 /// let y = fused_linear(x.clone(), weight.clone(), bias.clone(), gelu());
 ///
-/// let weights = KeptWeights::new(1 << 20);
+/// let cache = WeightCache::new(1 << 20);
 /// for _ in 0..2 {
-///     let kept = weights.during(|| fused_linear(x.clone(), weight.clone(), bias.clone(), gelu()));
-///     assert_eq!(kept.into_data(), y.clone().into_data());
+///     let again = cache.during(|| fused_linear(x.clone(), weight.clone(), bias.clone(), gelu()));
+///     assert_eq!(again.into_data(), y.clone().into_data());
 /// }
-/// assert_eq!(weights.floats(), 256 * 256);
+/// assert_eq!(cache.floats(), 256 * 256);
 /// ```
 #[derive(Clone)]
-pub struct KeptWeights(Arc<Shared>);
+pub struct WeightCache(Arc<Shared>);
 
 struct Shared {
     capacity: usize,
-    kept: Mutex<Kept>,
+    entries: Mutex<Entries>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Entries {
     floats: usize,
-    weights: HashMap<Key, Arc<KeptWeight>>,
+    weights: HashMap<Key, Arc<CachedWeight>>,
 }
 
 /// Address of a weight's first float, and its rows and columns.
 type Key = (usize, [usize; 2]);
 
 /// A weight in the layout of products.
-pub struct KeptWeight {
+pub struct CachedWeight {
     /// Its layout.
     pub matrix: RightMatrix<'static>,
     /// The tensor, whose memory is neither freed nor written while it is held here.
@@ -66,19 +66,19 @@ pub struct KeptWeight {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<KeptWeights>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<WeightCache>> = const { RefCell::new(None) };
 }
 
-impl KeptWeights {
+impl WeightCache {
     /// Room for so many floats: those of all weights of the network. Weights beyond it are not kept.
     pub fn new(capacity: usize) -> Self {
-        Self(Arc::new(Shared { capacity, kept: Mutex::default() }))
+        Self(Arc::new(Shared { capacity, entries: Mutex::default() }))
     }
 
     /// Does `work`, in which linear layers that this thread starts take the weights that are kept here, and leave theirs.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         /// Puts the former weights back, after a panic too.
-        struct Restore(Option<KeptWeights>);
+        struct Restore(Option<WeightCache>);
 
         impl Drop for Restore {
             fn drop(&mut self) {
@@ -97,11 +97,11 @@ impl KeptWeights {
 
     /// Number of the floats that are kept.
     pub fn floats(&self) -> usize {
-        self.kept(|kept| kept.floats)
+        self.with_entries(|entries| entries.floats)
     }
 
-    fn kept<T>(&self, with: impl FnOnce(&mut Kept) -> T) -> T {
-        with(&mut self.0.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_entries<T>(&self, work: impl FnOnce(&mut Entries) -> T) -> T {
+        work(&mut self.0.entries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The kept weight, packed if it is new; `None` where it is small, there is no room, or it lies otherwise than in rows.
@@ -109,21 +109,22 @@ impl KeptWeights {
         &self,
         tensor: &FloatTensor<H>,
         [steps, columns]: [usize; 2],
-    ) -> Option<Arc<KeptWeight>> {
+    ) -> Option<Arc<CachedWeight>> {
         let weight = H::borrow(tensor).filter(|weight| weight.len() >= LEAST)?;
         let key = (weight.as_ptr().addr(), [steps, columns]);
-        let room = |kept: &Kept| kept.floats + weight.len() <= self.capacity();
-        let (known, has_room) = self.kept(|kept| (kept.weights.get(&key).cloned(), room(kept)));
-        if known.is_some() || !has_room {
+        let has_room = |entries: &Entries| entries.floats + weight.len() <= self.capacity();
+        let (known, has_room_now) =
+            self.with_entries(|entries| (entries.weights.get(&key).cloned(), has_room(entries)));
+        if known.is_some() || !has_room_now {
             return known;
         }
         // Packing runs in parallel, and so without the lock.
         let matrix = RightMatrix::packed(chosen().tile() / 2, (weight, columns), [steps, columns]);
-        let new = Arc::new(KeptWeight { matrix, _tensor: Box::new(tensor.clone()) });
-        self.kept(|kept| {
-            if !kept.weights.contains_key(&key) && room(kept) {
-                kept.floats += weight.len();
-                kept.weights.insert(key, new.clone());
+        let new = Arc::new(CachedWeight { matrix, _tensor: Box::new(tensor.clone()) });
+        self.with_entries(|entries| {
+            if !entries.weights.contains_key(&key) && has_room(entries) {
+                entries.floats += weight.len();
+                entries.weights.insert(key, new.clone());
             }
         });
         Some(new)
@@ -131,18 +132,18 @@ impl KeptWeights {
 }
 
 /// The weight `[steps, columns]` as the weights that this thread works with keep it.
-pub fn kept_weight<H: HostBackend>(
+pub fn cached_weight<H: HostBackend>(
     tensor: &FloatTensor<H>,
     shape: [usize; 2],
-) -> Option<Arc<KeptWeight>> {
-    let weights = CURRENT.with_borrow(Clone::clone)?;
-    weights.packed::<H>(tensor, shape)
+) -> Option<Arc<CachedWeight>> {
+    let cache = CURRENT.with_borrow(Clone::clone)?;
+    cache.packed::<H>(tensor, shape)
 }
 
-impl fmt::Debug for KeptWeights {
+impl fmt::Debug for WeightCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (capacity, floats) = (self.capacity(), self.floats());
-        f.debug_struct("KeptWeights").field("capacity", &capacity).field("floats", &floats).finish()
+        f.debug_struct("WeightCache").field("capacity", &capacity).field("floats", &floats).finish()
     }
 }
 
@@ -151,7 +152,7 @@ mod tests {
     use burn::backend::Flex;
     use burn::tensor::{Distribution, Tensor};
 
-    use super::KeptWeights;
+    use super::WeightCache;
     use crate::{Activation, LinearEpilogue, fused_linear};
 
     fn random<const D: usize>(shape: [usize; D]) -> Tensor<Flex, D> {
@@ -166,13 +167,13 @@ mod tests {
 
     #[test]
     fn a_weight_that_changes_is_another_one() {
-        let (weights, x, mut weight) =
-            (KeptWeights::new(1 << 20), random([5, 300]), random([300, 250]));
+        let (cache, x, mut weight) =
+            (WeightCache::new(1 << 20), random([5, 300]), random([300, 250]));
         for changes in 1..4 {
             for _ in 0..2 {
-                assert_eq!(weights.during(|| linear(&x, &weight)), linear(&x, &weight));
+                assert_eq!(cache.during(|| linear(&x, &weight)), linear(&x, &weight));
             }
-            assert_eq!(weights.floats(), changes * 300 * 250);
+            assert_eq!(cache.floats(), changes * 300 * 250);
             // In place, were the tensor not held.
             weight = weight.mul_scalar(1.5);
         }
@@ -180,36 +181,35 @@ mod tests {
 
     #[test]
     fn a_weight_in_the_place_of_another_is_not_taken_for_it() {
-        let (weights, x) = (KeptWeights::new(1 << 22), random([5, 300]));
+        let (cache, x) = (WeightCache::new(1 << 22), random([5, 300]));
         for _ in 0..8 {
             let weight = random([300, 250]);
-            assert_eq!(weights.during(|| linear(&x, &weight)), linear(&x, &weight));
+            assert_eq!(cache.during(|| linear(&x, &weight)), linear(&x, &weight));
         }
-        assert_eq!(weights.floats(), 8 * 300 * 250);
+        assert_eq!(cache.floats(), 8 * 300 * 250);
     }
 
     #[test]
     fn small_weights_views_and_those_beyond_the_room_are_not_kept() {
-        let weights = KeptWeights::new(300 * 250);
-        let kept = |weight: Tensor<Flex, 2>| {
+        let cache = WeightCache::new(300 * 250);
+        let floats_after = |weight: Tensor<Flex, 2>| {
             let x = random([2, weight.dims()[0]]);
-            assert_eq!(weights.during(|| linear(&x, &weight)), linear(&x, &weight));
-            weights.floats()
+            assert_eq!(cache.during(|| linear(&x, &weight)), linear(&x, &weight));
+            cache.floats()
         };
-        assert_eq!(kept(random([30, 20])), 0, "small");
-        assert_eq!(kept(random([250, 300]).transpose()), 0, "a view");
-        assert_eq!(kept(random([300, 250])), 300 * 250);
-        assert_eq!(kept(random([300, 250])), 300 * 250, "no room");
+        assert_eq!(floats_after(random([30, 20])), 0, "small");
+        assert_eq!(floats_after(random([250, 300]).transpose()), 0, "a view");
+        assert_eq!(floats_after(random([300, 250])), 300 * 250);
+        assert_eq!(floats_after(random([300, 250])), 300 * 250, "no room");
     }
 
     #[test]
     fn weights_are_kept_inside_alone_and_a_panic_ends_it() {
-        let (weights, x, weight) =
-            (KeptWeights::new(1 << 20), random([2, 300]), random([300, 250]));
-        let caught = std::panic::catch_unwind(|| weights.during(|| panic!("as meant")));
+        let (cache, x, weight) = (WeightCache::new(1 << 20), random([2, 300]), random([300, 250]));
+        let caught = std::panic::catch_unwind(|| cache.during(|| panic!("as meant")));
         assert!(caught.is_err());
         linear(&x, &weight);
-        assert_eq!(weights.floats(), 0);
-        assert_eq!(format!("{weights:?}"), "KeptWeights { capacity: 1048576, floats: 0 }");
+        assert_eq!(cache.floats(), 0);
+        assert_eq!(format!("{cache:?}"), "WeightCache { capacity: 1048576, floats: 0 }");
     }
 }
