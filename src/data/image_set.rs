@@ -177,8 +177,8 @@ impl ImageSet {
         Self { classes: classes.collect(), ..self }
     }
 
-    /// The classes of three sets, one set after the other, if all are views of the same pixels.
-    pub(super) fn join(sets: [&Self; 3]) -> Option<Self> {
+    /// The classes of these sets, one set after the other, if all are views of the same pixels.
+    pub(super) fn join<const N: usize>(sets: [&Self; N]) -> Option<Self> {
         let shared = sets.iter().all(|set| Arc::ptr_eq(&set.pixels, &sets[0].pixels));
         let classes = sets.iter().flat_map(|set| set.classes.iter().cloned());
         shared.then(|| Self { classes: classes.collect(), ..sets[0].clone() })

@@ -45,6 +45,13 @@ impl Splits {
         ImageSet::join([&self.train, &self.validation, &self.test])
     }
 
+    /// The validation classes moved behind those to train on, for a last training when all settings are chosen: none is left to
+    /// validate. `None` as of [`all`](Self::all).
+    pub fn trained_on_validation(self) -> Option<Self> {
+        let train = ImageSet::join([&self.train, &self.validation])?;
+        Some(Self { train, validation: self.validation.select(&[]), ..self })
+    }
+
     /// The block that all images of the three sets lie in, if it is one.
     pub(super) fn block(&self) -> Option<&Arc<PixelBlock>> {
         let [first, second, third] =
@@ -94,6 +101,15 @@ mod tests {
         let names: Vec<_> = (0..4).map(|class| all.class_name(class)).collect();
         assert_eq!(names, ["d", "b", "a", "c"]);
         assert!(Splits { test: four_classes().test, ..splits }.all().is_none());
+    }
+
+    #[test]
+    fn validation_classes_move_behind_those_to_train_on() {
+        let splits = four_classes().trained_on_validation().unwrap();
+        assert_eq!(splits.classes(), [3, 0, 1]);
+        assert_eq!([0, 1, 2].map(|class| splits.train.class_name(class)), ["d", "b", "a"]);
+        let other = Splits { validation: four_classes().validation, ..four_classes() };
+        assert!(other.trained_on_validation().is_none());
     }
 
     #[test]

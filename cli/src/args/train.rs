@@ -163,6 +163,10 @@ pub(crate) struct TrainArgs {
     /// Episodes in a validation
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = count(1..))]
     pub(crate) validation_episodes: usize,
+    /// Learn from the validation classes too, as papers do when all settings are chosen: nothing is validated, and the last
+    /// step is tested
+    #[arg(long, conflicts_with = "patience")]
+    pub(crate) train_on_validation: bool,
     /// Stop after this many validations without a new best [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) patience: Option<u32>,

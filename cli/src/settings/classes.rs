@@ -56,9 +56,12 @@ impl RunClasses {
         data.select(self, part)
     }
 
-    /// Warns of classes in `images`, of other data, that have names of classes that the run was trained on.
-    pub(crate) fn warn_of_trained(&self, images: &ImageSet) {
-        let trained: HashSet<&str> = self.train.iter().map(|class| class.name.as_str()).collect();
+    /// Warns of classes in `images`, of other data, that have names of classes that the run was trained on, maybe those of
+    /// validation among them.
+    pub(crate) fn warn_of_trained(&self, images: &ImageSet, on_validation: bool) {
+        let validation = self.validation.iter().filter(|_| on_validation);
+        let trained = self.train.iter().chain(validation).map(|class| class.name.as_str());
+        let trained: HashSet<&str> = trained.collect();
         let names = (0..images.classes()).map(|class| images.class_name(class));
         let common: Vec<String> = names.filter(|name| trained.contains(name.as_str())).collect();
         if !common.is_empty() {

@@ -67,6 +67,9 @@ pub(crate) struct RunSettings {
     pub(crate) classes: Option<RunClasses>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<StartedFrom>,
+    /// Absent where validation classes are not learned from.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) train_on_validation: bool,
     #[serde(skip)]
     pub(crate) source: Source,
 }
@@ -145,6 +148,9 @@ impl RunSettings {
 
     /// Classes of the data, as images of the shape that the network takes.
     pub(crate) fn images(&self, part: Part) -> Result<ImageSet> {
+        if self.train_on_validation && part == Part::Validation && self.source == Source::Own {
+            print_status(format_args!("warning: the run was trained on its validation classes"));
+        }
         let splits = self.data.open(self.split, self.folder)?;
         let images = match (self.source, &self.classes) {
             (Source::Own, Some(classes)) => classes.images(&splits, part)?,
@@ -154,7 +160,7 @@ impl RunSettings {
             }
             (Source::SameFormat, Some(classes)) if part != Part::Train => {
                 let images = chosen(splits, part);
-                classes.warn_of_trained(&images);
+                classes.warn_of_trained(&images, self.train_on_validation);
                 images
             }
             _ => chosen(splits, part),

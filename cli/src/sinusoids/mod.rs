@@ -119,7 +119,7 @@ fn refuse_image_options(args: &TrainArgs) -> Result {
     args.eval_episodes.count()?;
     let of_images = args.images.given().or(first_given!(args, ways, train_ways));
     let of_images = of_images.or(first_given!(args.sampling, protocol));
-    let of_tests = first_given!(args, batch_norm, data_on);
+    let of_tests = first_given!(args, batch_norm, data_on, train_on_validation);
     let classical =
         first_given!(args.classical, train, base_logits, label_smoothing, rotation_loss);
     let of_images = of_images.or(first_given!(args.outer, from, encoder_lr));

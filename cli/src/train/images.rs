@@ -50,6 +50,10 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         // Other data is refused by the trainer, which names it.
         Some(run) => run.classes,
     };
+    if args.train_on_validation {
+        let moved = splits.trained_on_validation();
+        splits = moved.ok_or_else(|| failed!("{data} has validation classes in other files"))?;
+    }
     let image = splits.train.image_shape();
     let inner = InnerSettings::new(args.method, &args.inner, Benchmark::for_image(image))?
         .map(|inner| inner.with_batch_norm(args.batch_norm));
@@ -73,6 +77,7 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
         encoder: None,
         classes,
         from,
+        train_on_validation: args.train_on_validation,
         source: Source::Own,
     };
     settings.encoder = match (&args.network.encoder, &start) {
@@ -195,12 +200,15 @@ fn tasks(
     let test = settings.augment.test(test, args.augment.test_augment)?;
     settings.check_ways(&test)?;
     // Too few validation classes are no reason not to train, other mistakes were found above.
-    let validation = drawn.sampler(splits.validation, args.seed).map(place);
-    if let Err(error) = &validation {
-        print_status(format_args!("no validation, the last step is tested: {error}"));
+    let validation = match args.train_on_validation {
+        true => Err("its classes are learned from".to_owned()),
+        false => drawn.sampler(splits.validation, args.seed).map_err(|error| error.to_string()),
+    };
+    if let Err(reason) = &validation {
+        print_status(format_args!("no validation, the last step is tested: {reason}"));
     }
     let meta_batch = args.meta_batch.unwrap_or(meta_batch);
-    Ok(Tasks { train, validation: validation.ok(), test, meta_batch })
+    Ok(Tasks { train, validation: validation.ok().map(place), test, meta_batch })
 }
 
 /// Images in a mini-batch of classical training, unless there are fewer.

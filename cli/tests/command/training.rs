@@ -173,3 +173,35 @@ fn plastic_connections_are_trained_and_tested() {
     let wide = fewshot(&["eval", run, "--ways", "7"]);
     assert!(complaint(&wide).contains("5"), "{}", stderr(&wide));
 }
+
+#[test]
+fn a_last_training_learns_from_validation_classes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = image_folder(12, 8);
+    let data = format!("folder:{}", images.path().display());
+    let run = folder.path().join("run");
+    // All classes of training and of validation, in each step.
+    let size = ["--data", &data, "--image-size", "16", "--ways", "2", "--queries", "3"];
+    let all = [&size[..], &["--train-ways", "10", "--train-queries", "1", "--steps", "2"]].concat();
+    let on_validation = [&all[..], &["--train-on-validation"]].concat();
+    let refused = complaint(&small(&run, &all));
+    assert!(refused.contains("10") && refused.contains('8'), "{refused}");
+    let trained = small(&run, &on_validation);
+    let text = stderr(&trained);
+    assert!(text.contains("the last step is tested: its classes are learned from"), "{text}");
+    assert_eq!(json(&trained)["protocol"]["selected_by"], "last step");
+    assert!(!run.join("best.ckpt").exists());
+
+    let resumed = complaint(&small(&run, &[&all[..], &["--resume"]].concat()));
+    assert!(resumed.contains("train_on_validation"), "{resumed}");
+    let run = run.to_str().unwrap();
+    let features = folder.path().join("validation.safetensors");
+    let part = ["embed", run, "--part", "validation", "--to", features.to_str().unwrap()];
+    let warned = stderr(&fewshot(&part));
+    assert!(warned.contains("trained on its validation classes"), "{warned}");
+    let patient = fewshot(&["train", "--train-on-validation", "--patience", "3"]);
+    assert_eq!(code(&patient), Some(2));
+    let waves =
+        fewshot(&["train", "--data", "sinusoid", "--method", "maml", "--train-on-validation"]);
+    assert!(stderr(&waves).contains("--train-on-validation is for images"), "{}", stderr(&waves));
+}
