@@ -9,7 +9,7 @@ use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
 /// A backend whose float tensors are ordinary memory: reading one is a copy at most.
 pub trait HostBackend: Backend {
     /// The elements of an f32 tensor in row-major order, where they lie like that in memory and can
-    /// be borrowed.
+    /// be borrowed. The memory stays as it is while any clone of the tensor lives.
     fn borrow(_tensor: &FloatTensor<Self>) -> Option<&[f32]> {
         None
     }

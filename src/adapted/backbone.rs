@@ -33,7 +33,7 @@ const AVERAGED: usize = 128;
 pub struct PretrainedBackbone<B: Backend> {
     origin: BackboneOrigin,
     network: Arc<AnyEncoder<B>>,
-    /// Its large linear layers on a host, as they embed.
+    /// The packed weights of its large linear layers, on a host.
     weight_cache: WeightCache,
     device: B::Device,
     limits: PictureLimits,
@@ -175,8 +175,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     }
 
     fn new(origin: BackboneOrigin, network: AnyEncoder<B>, device: &B::Device) -> Self {
-        let transformer = matches!(config(&origin), Some(EncoderConfig::Vit(_)));
-        let keeps = transformer && matches!(route::<B>(), Route::Host(_));
+        let keeps = is_transformer(&origin) && matches!(route::<B>(), Route::Host(_));
         let weight_cache =
             WeightCache::new(if keeps { Module::<B>::num_params(&network) } else { 0 });
         let (network, limits) = (Arc::new(network), PictureLimits::default());
@@ -317,10 +316,8 @@ impl<B: Backend> PretrainedBackbone<B> {
 
     /// Images that a core of a host embeds at a time: several where weights are large beside what is made of an image.
     fn on_a_core(&self) -> usize {
-        match config(&self.origin) {
-            Some(EncoderConfig::Vit(_) | EncoderConfig::ResNet(_)) => 4,
-            _ => 1,
-        }
+        // Convolutions of several images may be rounded otherwise than those of one, and equal pictures have equal embeddings.
+        if is_transformer(&self.origin) { 4 } else { 1 }
     }
 
     /// Feature vectors of the pictures in files, and their length; few pictures are in memory at a time.
@@ -376,12 +373,11 @@ impl<B: Backend> PretrainedBackbone<B> {
     }
 }
 
-fn config(origin: &BackboneOrigin) -> Option<EncoderConfig> {
+fn is_transformer(origin: &BackboneOrigin) -> bool {
     match origin {
-        BackboneOrigin::Trained(network) => Some(network.network.clone()),
-        BackboneOrigin::Published(id) => {
-            PublishedWeights::named(&id.name).ok().map(|of| of.config())
-        }
+        BackboneOrigin::Trained(of) => matches!(of.network, EncoderConfig::Vit(_)),
+        BackboneOrigin::Published(id) => PublishedWeights::named(&id.name)
+            .is_ok_and(|of| matches!(of.config(), EncoderConfig::Vit(_))),
     }
 }
 

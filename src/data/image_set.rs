@@ -177,7 +177,7 @@ impl ImageSet {
         Self { classes: classes.collect(), ..self }
     }
 
-    /// The classes of these sets, one set after the other, if all are views of the same pixels.
+    /// The classes of these sets, one set after the other, if all are views of the same pixels; scaled and turned as the first.
     pub(super) fn join<const N: usize>(sets: [&Self; N]) -> Option<Self> {
         let shared = sets.iter().all(|set| Arc::ptr_eq(&set.pixels, &sets[0].pixels));
         let classes = sets.iter().flat_map(|set| set.classes.iter().cloned());

@@ -46,8 +46,14 @@ impl Splits {
     }
 
     /// The validation classes moved behind those to train on, for a last training when all settings are chosen: none is left to
-    /// validate. `None` as of [`all`](Self::all).
+    /// validate. `None` as of [`all`](Self::all), and where the two are scaled or turned in different ways.
     pub fn trained_on_validation(self) -> Option<Self> {
+        let (train, validation) = (&self.train, &self.validation);
+        if train.scaling() != validation.scaling()
+            || train.draws_turns() != validation.draws_turns()
+        {
+            return None;
+        }
         let train = ImageSet::join([&self.train, &self.validation])?;
         Some(Self { train, validation: self.validation.select(&[]), ..self })
     }
@@ -110,6 +116,9 @@ mod tests {
         assert_eq!([0, 1, 2].map(|class| splits.train.class_name(class)), ["d", "b", "a"]);
         let other = Splits { validation: four_classes().validation, ..four_classes() };
         assert!(other.trained_on_validation().is_none());
+        let turning = four_classes();
+        let validation = turning.validation.with_rotations(Rotations::PerClassAndEpisode).unwrap();
+        assert!(Splits { validation, ..turning }.trained_on_validation().is_none());
     }
 
     #[test]

@@ -165,7 +165,7 @@ pub(crate) struct TrainArgs {
     pub(crate) validation_episodes: usize,
     /// Learn from the validation classes too, as papers do when all settings are chosen: nothing is validated, and the last
     /// step is tested
-    #[arg(long, conflicts_with = "patience")]
+    #[arg(long, conflicts_with_all = ["patience", "validate_every", "validation_episodes"])]
     pub(crate) train_on_validation: bool,
     /// Stop after this many validations without a new best [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -204,6 +204,9 @@ impl RunSettings {
             "ci": "1.96 * std / sqrt(episodes)",
         });
         join(&mut protocol, json!(evaluation.sizes));
+        if self.train_on_validation {
+            protocol["trained_on"] = json!(["train", "validation"]);
+        }
         if evaluation.views > 1 {
             protocol["views"] = evaluation.views.into();
         }

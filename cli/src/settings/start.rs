@@ -81,6 +81,13 @@ impl Start {
                 "--from {run}: its network takes images of {there}, not of {here}"
             ));
         }
+        let same_data =
+            self.settings.data == settings.data && self.settings.split == settings.split;
+        if same_data && self.settings.train_on_validation && !settings.train_on_validation {
+            print_status(format_args!(
+                "warning: {run} was trained on the validation classes, so validation here says little"
+            ));
+        }
         let theirs = RunSettings { precision: settings.precision, ..self.settings.clone() };
         // Weights are the same, whatever is made of the last maps.
         let weights = |network: EncoderConfig| network.with_readout(Readout::Average);

@@ -52,7 +52,9 @@ pub(super) fn run(args: &TrainArgs, data: ImageSpec, world: World) -> Result {
     };
     if args.train_on_validation {
         let moved = splits.trained_on_validation();
-        splits = moved.ok_or_else(|| failed!("{data} has validation classes in other files"))?;
+        splits = moved.ok_or_else(|| {
+            failed!("{data} scales or turns validation classes otherwise than those to train on")
+        })?;
     }
     let image = splits.train.image_shape();
     let inner = InnerSettings::new(args.method, &args.inner, Benchmark::for_image(image))?
@@ -201,7 +203,7 @@ fn tasks(
     settings.check_ways(&test)?;
     // Too few validation classes are no reason not to train, other mistakes were found above.
     let validation = match args.train_on_validation {
-        true => Err("its classes are learned from".to_owned()),
+        true => Err("the validation classes are learned from".to_owned()),
         false => drawn.sampler(splits.validation, args.seed).map_err(|error| error.to_string()),
     };
     if let Err(reason) = &validation {

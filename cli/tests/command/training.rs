@@ -179,29 +179,48 @@ fn a_last_training_learns_from_validation_classes_too() {
     let folder = tempfile::tempdir().unwrap();
     let images = image_folder(12, 8);
     let data = format!("folder:{}", images.path().display());
-    let run = folder.path().join("run");
-    // All classes of training and of validation, in each step.
-    let size = ["--data", &data, "--image-size", "16", "--ways", "2", "--queries", "3"];
-    let all = [&size[..], &["--train-ways", "10", "--train-queries", "1", "--steps", "2"]].concat();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [run, next, features] = ["run", "next", "validation.safetensors"].map(path);
+    let size = ["train", "--data", &data, "--image-size", "16", "--ways", "2", "--queries", "3"];
+    // All eight classes of training and two of validation, in each step.
+    let all = ["--train-ways", "10", "--train-queries", "1", "--steps", "2"];
+    let rest = ["--eval-episodes", "20", "--json"];
+    let train =
+        |out: &str, more: &[&str]| fewshot(&[&size[..], &rest, &["--out", out], more].concat());
+    let refused = complaint(&train(&run, &all));
+    assert!(refused.contains("10-way") && refused.contains("has 8"), "{refused}");
     let on_validation = [&all[..], &["--train-on-validation"]].concat();
-    let refused = complaint(&small(&run, &all));
-    assert!(refused.contains("10") && refused.contains('8'), "{refused}");
-    let trained = small(&run, &on_validation);
+    let trained = train(&run, &on_validation);
     let text = stderr(&trained);
-    assert!(text.contains("the last step is tested: its classes are learned from"), "{text}");
-    assert_eq!(json(&trained)["protocol"]["selected_by"], "last step");
-    assert!(!run.join("best.ckpt").exists());
+    let reason = "the last step is tested: the validation classes are learned from";
+    assert!(text.contains(reason), "{text}");
+    let report = json(&trained);
+    assert_eq!(report["protocol"]["selected_by"], "last step");
+    let parts = serde_json::json!(["train", "validation"]);
+    assert_eq!(report["protocol"]["trained_on"], parts);
+    assert!(!folder.path().join("run/best.ckpt").exists());
+    let tested = json(&fewshot(&["eval", &run, "--episodes", "20", "--json"]));
+    assert_eq!(tested["protocol"]["trained_on"], parts);
+    assert_eq!(tested["accuracy"], report["accuracy"]);
 
-    let resumed = complaint(&small(&run, &[&all[..], &["--resume"]].concat()));
+    // The run goes on as such alone, and whoever uses its validation classes is warned.
+    let more =
+        |out: &str, more: &[&str]| train(out, &[&all[..4], &["--steps", "3"], more].concat());
+    let resumed = complaint(&more(&run, &["--resume"]));
     assert!(resumed.contains("train_on_validation"), "{resumed}");
-    let run = run.to_str().unwrap();
-    let features = folder.path().join("validation.safetensors");
-    let part = ["embed", run, "--part", "validation", "--to", features.to_str().unwrap()];
+    assert_eq!(json(&more(&run, &["--resume", "--train-on-validation"]))["steps"], 3);
+    let part = ["embed", &run, "--part", "validation", "--to", &features];
     let warned = stderr(&fewshot(&part));
     assert!(warned.contains("trained on its validation classes"), "{warned}");
-    let patient = fewshot(&["train", "--train-on-validation", "--patience", "3"]);
-    assert_eq!(code(&patient), Some(2));
-    let waves =
-        fewshot(&["train", "--data", "sinusoid", "--method", "maml", "--train-on-validation"]);
-    assert!(stderr(&waves).contains("--train-on-validation is for images"), "{}", stderr(&waves));
+    let from = train(&next, &["--train-ways", "5", "--steps", "2", "--from", &run]);
+    let warned = stderr(&from);
+    assert!(warned.contains("was trained on the validation classes"), "{warned}");
+
+    for useless in ["--patience", "--validate-every", "--validation-episodes"] {
+        let both = fewshot(&["train", "--train-on-validation", useless, "3"]);
+        assert_eq!(code(&both), Some(2), "{useless}");
+    }
+    let waves = ["--data", "sinusoid", "--method", "maml", "--train-on-validation"];
+    let text = stderr(&fewshot(&[&["train"], &waves[..]].concat()));
+    assert!(text.contains("--train-on-validation is for images"), "{text}");
 }

@@ -32,7 +32,7 @@ impl<'a> RightMatrix<'a> {
         assert!(b.len() >= (steps - 1) * b_row + columns, "a step leaves `b`");
         match columns.is_multiple_of(width) && steps <= MOST_STEPS {
             true => {
-                let last = LastColumns::filled(0, steps, |_, _| ());
+                let last = LastColumns::none(steps);
                 Self {
                     values: CowBuffer::Borrowed(b),
                     last,

@@ -14,8 +14,8 @@ const BLOCK: usize = WIDEST * WIDEST;
 
 /// The last columns of a right matrix.
 pub struct LastColumns {
-    /// `[columns, steps]`.
-    values: Buffer,
+    /// `[columns, steps]`, where there are columns.
+    values: Option<Buffer>,
     steps: usize,
 }
 
@@ -26,21 +26,35 @@ impl LastColumns {
         if 4 * behind <= width && steps >= STEPS { behind } else { 0 }
     }
 
+    /// None.
+    pub fn none(steps: usize) -> Self {
+        Self { values: None, steps }
+    }
+
     /// The `count` columns of which `write` writes a step.
     pub fn filled(count: usize, steps: usize, write: impl Fn(usize, &mut [f32])) -> Self {
+        if count == 0 {
+            return Self::none(steps);
+        }
         let mut values = Buffer::stale(count * steps);
         let mut row = [0.0; WIDEST];
-        for step in (0..steps).take_while(|_| count > 0) {
+        for step in 0..steps {
             write(step, &mut row[..count]);
             values[step..].iter_mut().step_by(steps).zip(&row).for_each(|(to, from)| *to = *from);
         }
-        Self { values, steps }
+        Self { values: Some(values), steps }
+    }
+
+    /// `[columns, steps]`.
+    #[inline(always)]
+    fn values(&self) -> &[f32] {
+        self.values.as_deref().unwrap_or_default()
     }
 
     /// Number of the columns.
     #[inline(always)]
     pub fn columns(&self) -> usize {
-        self.values.len() / self.steps
+        self.values().len() / self.steps
     }
 
     /// Writes the columns, of which `first` is the number of the first, to `out`, whose rows are as far apart as given with it.
@@ -150,7 +164,7 @@ impl LastColumns {
     ) {
         let mut columns = [simd.splat(0.0); C];
         for c in 0..C {
-            let from = self.values.as_ptr().wrapping_add(c * self.steps + step);
+            let from = self.values().as_ptr().wrapping_add(c * self.steps + step);
             // SAFETY: as the caller promises.
             columns[c] = unsafe { simd.read_up_to(from, count) };
         }

@@ -1,13 +1,13 @@
 //! The common settings of the convolutions.
 
-/// The way of the window over a map, and the bounds of its sums.
+/// The way of the window over a map, and the bounds of the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FusedConvOptions {
     /// Distance between windows, 1 or 2.
     pub stride: usize,
     /// Zeros above, to the left, below and to the right; fewer than the window's side.
     pub padding: [usize; 4],
-    /// Least and largest value: 0 and 6 of a ReLU6, infinite for none.
+    /// Least and largest value of the result: 0 and 6 of a ReLU6, infinite for none.
     pub bounds: [f32; 2],
 }
 

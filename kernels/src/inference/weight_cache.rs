@@ -18,8 +18,8 @@ const LEAST: usize = 1 << 16;
 /// Weights of linear layers in the layout that products on a host read, for a network whose weights stay as they are: a product
 /// of few rows takes less time than packing its weight.
 ///
-/// A kept weight holds the tensor that it was packed from. A tensor that changes is another one, as Burn copies what others
-/// hold, so that no layer gets an old weight.
+/// A kept weight holds the tensor that it was packed from, whose memory thus stays as it is ([`HostBackend::borrow`]): a weight that
+/// changes lies elsewhere, and no layer gets an old one.
 ///
 /// # Example
 /// ```
@@ -118,9 +118,12 @@ impl WeightCache {
         if known.is_some() || !has_room_now {
             return known;
         }
+        let tensor = tensor.clone();
+        // A clone with memory of its own would not hold this address.
+        H::borrow(&tensor).filter(|clone| clone.as_ptr() == weight.as_ptr())?;
         // Packing runs in parallel, and so without the lock.
         let matrix = RightMatrix::packed(chosen().tile() / 2, (weight, columns), [steps, columns]);
-        let new = Arc::new(CachedWeight { matrix, _tensor: Box::new(tensor.clone()) });
+        let new = Arc::new(CachedWeight { matrix, _tensor: Box::new(tensor) });
         self.with_entries(|entries| {
             if !entries.weights.contains_key(&key) && has_room(entries) {
                 entries.floats += weight.len();
@@ -131,7 +134,7 @@ impl WeightCache {
     }
 }
 
-/// The weight `[steps, columns]` as the weights that this thread works with keep it.
+/// The weight `[steps, columns]` in the cache of the [`during`](WeightCache::during) that this thread is in.
 pub fn cached_weight<H: HostBackend>(
     tensor: &FloatTensor<H>,
     shape: [usize; 2],

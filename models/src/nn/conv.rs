@@ -5,7 +5,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Tensor, module};
+use burn::tensor::{DType, Tensor, module};
 use fewshot_kernels::{FusedConvOptions, Route, conv2d, fused_conv2d, route, zero_padded};
 
 use super::{BatchNorm, BnStatistics, relu};
@@ -60,7 +60,9 @@ pub(crate) fn layer<B: Backend>(
     add: Option<Tensor<B, 4>>,
 ) -> Tensor<B, 4> {
     let on_host = matches!(route::<B>(), Route::Host(_)) && !B::ad_enabled(&x.device());
-    if conv.kernel_size == [1, 1] && statistics == BnStatistics::Running && on_host {
+    let is_f32 = x.dtype() == DType::F32 && conv.weight.dtype() == DType::F32;
+    let by_averages = statistics == BnStatistics::Running;
+    if conv.kernel_size == [1, 1] && by_averages && on_host && is_f32 {
         let least = if has_relu { 0.0 } else { f32::NEG_INFINITY };
         return fused(conv, norm, x, [least, f32::INFINITY], add);
     }
@@ -91,6 +93,7 @@ pub(crate) fn fused<B: Backend>(
     bounds: [f32; 2],
     add: Option<Tensor<B, 4>>,
 ) -> Tensor<B, 4> {
+    debug_assert!(conv.bias.is_none() && conv.dilation == [1, 1] && conv.groups == 1);
     let options = options(conv, &x, bounds);
     fused_conv2d(x, conv.weight.val(), norm.running_map(), options, add)
 }
